@@ -1,0 +1,1 @@
+"""Measured claims, each one command; run as `python -m benchmarks.NAME`."""

@@ -1,0 +1,1 @@
+"""Owns jobs: input, journal, output. No GPU, no vllm import."""

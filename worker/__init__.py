@@ -1,0 +1,1 @@
+"""One process = one GPU (or tensor-parallel group) = one warm engine."""

@@ -1,0 +1,1 @@
+"""The engines a worker can keep warm: vLLM, and the simulated one."""
