@@ -1,0 +1,114 @@
+"""The two doors to Redis: the Celery app, which carries hints, and the plain client, for everything that counts.
+
+On Redis, Celery alone loses and repeats messages (docs/queue-protocol.md), so a message is only a hint: "micro-batch n of
+job j is ready". Nothing rests on its arrival, and no result comes back this way.
+"""
+
+import redis
+from celery import Celery
+from kombu import Exchange, Queue
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from common.errors import RefusedError, StoppedError
+from common.log import redact
+from common.settings import DEFAULT_REDIS_URL, Settings
+
+TASK_NAME = "bakehouse.run_micro_batch"
+REDELIVERY_PRIORITY = 0
+PRIORITIES = {"high": 3, "normal": 6, "low": 9}
+"""kombu serves 0 first; redeliveries and suspects go at 0, or at the tail they would wait behind the whole window."""
+OLDEST_REDIS = (7, 0)
+
+
+def redis_url(settings: Settings) -> str:
+    """The server that `settings` name, else the one on this machine."""
+    return settings.redis_url or DEFAULT_REDIS_URL
+
+
+def make_client(url: str, *, socket_timeout_s: float = 10.0) -> redis.Redis:
+    """A plain client of the server at `url` (redis, rediss or unix); connects at its first call.
+
+    A call is tried once: what to do about a lost reply is decided where the call is made.
+    """
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=socket_timeout_s,
+        socket_connect_timeout=socket_timeout_s,
+        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def check_server(client: redis.Redis, *, url: str) -> str:
+    """Refuse a server on which work could be lost; returns `redis 7.0.15` or `valkey 9.1.2`.
+
+    Raises `StoppedError` when it cannot be reached, `RefusedError` for a wrong password, an old version or an evicting
+    memory policy.
+    """
+    where = redact(url)
+    try:
+        facts = client.info("server")
+        policy = client.info("memory").get("maxmemory_policy", "noeviction")
+    except redis.AuthenticationError as error:
+        raise RefusedError(f"Redis refuses the login: {error}", where=where, do="check user and password") from error
+    except redis.ResponseError as error:
+        raise RefusedError(f"Redis refuses: {error}", where=where) from error
+    except (redis.RedisError, OSError) as error:
+        raise StoppedError(f"Redis cannot be reached: {error}", where=where, do="start it, or check the URL") from error
+    if "valkey_version" in facts:
+        version = f"valkey {facts['valkey_version']}"
+    else:
+        version = f"redis {facts['redis_version']}"
+        if tuple(int(part) for part in str(facts["redis_version"]).split(".")[:2]) < OLDEST_REDIS:
+            raise RefusedError(f"{version} is too old", where=where, do="Redis 7.0 or newer, or Valkey")
+    if policy != "noeviction":
+        raise RefusedError(
+            f"maxmemory-policy is {policy}: it would evict work",
+            where=where,
+            do="set maxmemory-policy to noeviction",
+        )
+    return version
+
+
+def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
+    """The Celery app: JSON only, late acks, no result backend, hints at four priorities. Opens no connection."""
+    app = Celery("bakehouse", broker=celery_url(redis_url(settings)), set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        result_serializer="json",
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_default_queue="bakehouse.unrouted",
+        task_queues=[make_queue(name) for name in queues] or None,
+        task_create_missing_queues=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_send_task_events=False,
+        worker_enable_remote_control=True,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "visibility_timeout": settings.visibility_timeout_s,
+            "socket_timeout": settings.socket_timeout_s,
+            "socket_connect_timeout": settings.socket_timeout_s,
+            "socket_keepalive": True,
+            "priority_steps": [0, *PRIORITIES.values()],
+            "sep": "\x06\x16",
+            "queue_order_strategy": "priority",
+        },
+    )
+    return app
+
+
+def make_queue(name: str) -> Queue:
+    """The Celery queue `name`, as producer and worker both declare it."""
+    return Queue(name, Exchange("bakehouse", type="direct"), routing_key=name)
+
+
+def celery_url(url: str) -> str:
+    """`url` as Celery spells it: a unix socket is `redis+socket://` there."""
+    return "redis+socket" + url.removeprefix("unix") if url.startswith("unix:") else url

@@ -1,0 +1,62 @@
+"""Every key Bakehouse writes in Redis, as a function. The layout is written here and nowhere else.
+
+| key                              | type   | written by                 | read by             | lifetime                          |
+|----------------------------------|--------|----------------------------|---------------------|-----------------------------------|
+| `bakehouse:{JOB}:info`           | hash   | collector; `want` by a CLI | all                 | `JOB_LIFETIME_S`; 1 h once done   |
+| `bakehouse:{JOB}:open`           | set    | offer, close               | look                | `JOB_LIFETIME_S`, unlinked at end |
+| `bakehouse:{JOB}:mb:<n>`         | hash   | offer, claim, publish, ... | worker, janitor     | `JOB_LIFETIME_S`, while open      |
+| `bakehouse:{JOB}:results`        | stream | publish                    | receiver            | `JOB_LIFETIME_S`, unlinked at end |
+| `bakehouse:died`                 | hash   | supervisor                 | janitor             | a field an hour; the key a day    |
+| `bakehouse:worker:<incarnation>` | hash   | worker, every 5 s          | collector, status   | 20 s                              |
+| `bakehouse:jobs`                 | hash   | collector                  | status, collectors  | a field as long as its job        |
+| `bakehouse.q.<model>[@<digest>]` | list   | collector (Celery)         | workers (Celery)    | Celery's: gone when empty         |
+
+The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `tok`, `wk`, `beat`, `armed`, `got`, `z`,
+`dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `mb_high`, `manifest`, `digests` (JSON, model -> digest),
+`digest:<model>`, `seen`, the counts and `exit`.
+"""
+
+JOB_LIFETIME_S = 7 * 24 * 3600
+DONE_LIFETIME_S = 3600
+WORKER_LIFETIME_S = 20
+DIED_LIFETIME_S = 24 * 3600
+
+DIED = "bakehouse:died"
+JOBS = "bakehouse:jobs"
+WORKER_PREFIX = "bakehouse:worker:"
+QUEUE_PREFIX = "bakehouse.q."
+
+
+def prefix(job: str) -> str:
+    """What stands before every key of one job."""
+    return f"bakehouse:{{{job}}}:"
+
+
+def info(job: str) -> str:
+    """The job's state, counts and manifest."""
+    return prefix(job) + "info"
+
+
+def open_set(job: str) -> str:
+    """Numbers of the micro-batches that have a hash."""
+    return prefix(job) + "open"
+
+
+def micro_batch(job: str, mb: int) -> str:
+    """One micro-batch while it is open."""
+    return f"{prefix(job)}mb:{mb}"
+
+
+def results(job: str) -> str:
+    """Exactly the entries not yet journaled."""
+    return prefix(job) + "results"
+
+
+def worker(incarnation: str) -> str:
+    """The heartbeat of one life of one worker process."""
+    return WORKER_PREFIX + incarnation
+
+
+def queue(model: str, digest: str | None = None) -> str:
+    """The Celery queue of a served model, or of exactly one build of it."""
+    return f"{QUEUE_PREFIX}{model}@{digest}" if digest else QUEUE_PREFIX + model

@@ -1,0 +1,130 @@
+"""Structured logs: JSON lines when not a terminal, a closed list of event names, secrets and texts never in them.
+
+Set up once a process by `configure`; elsewhere `log = get_logger()` and `log.info(Event.ENGINE_READY, model=...)`.
+The level is what an operator must do: debug nothing, info know it, warning look at it, error act.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from enum import StrEnum
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, cast
+
+import structlog
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+KEPT_FILES = 5
+
+
+class Event(StrEnum):
+    """Every event there is, as noun_verbed."""
+
+    WORKER_STARTED = "worker_started"
+    WORKER_READY = "worker_ready"
+    WORKER_DRAINED = "worker_drained"
+    WORKER_STOPPED = "worker_stopped"
+    WORKER_DIED = "worker_died"
+    WORKER_RESTARTED = "worker_restarted"
+    WORKER_GAVE_UP = "worker_gave_up"
+    MODEL_LOADING = "model_loading"
+    MODEL_LOADED = "model_loaded"
+    ENGINE_DIED = "engine_died"
+    ENGINE_HUNG = "engine_hung"
+    TARGET_SET = "target_set"
+    HINT_DROPPED = "hint_dropped"
+    HOLD_CLAIMED = "hold_claimed"
+    HOLD_LOST = "hold_lost"
+    HOLD_RECLAIMED = "hold_reclaimed"
+    HOLD_RELEASED = "hold_released"
+    PAYLOAD_REFUSED = "payload_refused"
+    REQUEST_FINISHED = "request_finished"
+    REQUEST_RETRIED = "request_retried"
+    REDIS_LOST = "redis_lost"
+    REDIS_FOUND = "redis_found"
+    REDIS_STARTED = "redis_started"
+    JOB_CREATED = "job_created"
+    JOB_CONTINUED = "job_continued"
+    JOB_FINISHED = "job_finished"
+    JOB_STOPPED = "job_stopped"
+    JOB_WAITING = "job_waiting"
+    JOB_REBUILT = "job_rebuilt"
+    INPUT_READ = "input_read"
+    PROCESSING_STARTED = "processing_started"
+    HOLD_EXPIRED = "hold_expired"
+    HINT_REPEATED = "hint_repeated"
+    MICRO_BATCH_REPAIRED = "micro_batch_repaired"
+    ENTRY_QUARANTINED = "entry_quarantined"
+    COMMAND_RUN = "command_run"
+    METRICS_SERVED = "metrics_served"
+    MESSAGE_LOGGED = "message_logged"
+
+
+_SECRET = re.compile(
+    r"(hf_[A-Za-z0-9]{8,})"
+    r"|(?<=://)([^/@\s]*:)?[^/@\s]+(?=@)"
+    r"|((?i:token|password|secret|api[_-]?key)\"?\s*[=:]\s*\"?)[^\s\",}]+"
+)
+
+
+def redact(text: str) -> str:
+    """`text` with tokens and passwords in URLs replaced by `***`."""
+    return _SECRET.sub(lambda found: (found.group(3) or "") + "***", text)
+
+
+def configure(*, level: str = "info", file: Path | None = None, quiet_terminal: bool = False) -> None:
+    """Send all logs of this process, also those of libraries, to stderr and to `file` (rotated).
+
+    `quiet_terminal`: nothing below warning on stderr (a progress bar stands there).
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _redact_event,
+    ]
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setFormatter(_formatter(shared, pretty=sys.stderr.isatty()))
+    if quiet_terminal:
+        terminal.setLevel(logging.WARNING)
+    root = logging.getLogger()
+    root.handlers = [terminal]
+    if file is not None:
+        rotating = RotatingFileHandler(file, maxBytes=MAX_FILE_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
+        file.chmod(0o600)
+        rotating.setFormatter(_formatter(shared, pretty=False))
+        root.addHandler(rotating)
+    root.setLevel(logging.WARNING)
+    for ours in ("common", "producer", "worker"):
+        logging.getLogger(ours).setLevel(level.upper())
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of the module `name` (`__name__`)."""
+    return cast(structlog.stdlib.BoundLogger, structlog.get_logger(name))
+
+
+def _formatter(shared: list[structlog.typing.Processor], *, pretty: bool) -> logging.Formatter:
+    renderer: structlog.typing.Processor
+    renderer = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer(ensure_ascii=False)
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=shared,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )
+
+
+def _redact_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = redact(value)
+    return event

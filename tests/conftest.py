@@ -1,0 +1,62 @@
+"""Fixtures every tier shares: real servers, clean clients, and a look at what was left in Redis."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from common import keys
+from tests.servers import REDIS, VALKEY, Server
+
+NAMED_WITHOUT_LIFETIME = ("_kombu.binding", "unacked", keys.QUEUE_PREFIX, keys.JOBS, keys.DIED)
+"""Keys that may stay without a lifetime: Celery's own, queues, and the two named tables."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_ambient_settings() -> None:
+    for name in [name for name in os.environ if name.startswith("BAKEHOUSE_")]:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session", params=[VALKEY, REDIS])
+def any_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Each of the servers we stand on, in turn."""
+    if request.param == REDIS and not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    server = Server(request.param, tmp_path_factory.mktemp(request.param)).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The embedded default, shared by a whole session; each test flushes it."""
+    server = Server(VALKEY, tmp_path_factory.mktemp("valkey")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def any_redis(any_server: Server) -> Iterator[redis.Redis]:
+    """A client of each server, emptied; afterwards every key left must have a lifetime or a name."""
+    yield from _emptied(any_server)
+
+
+@pytest.fixture
+def valkey(valkey_server: Server) -> Iterator[redis.Redis]:
+    """A client of the embedded default, emptied; afterwards every key left must have a lifetime or a name."""
+    yield from _emptied(valkey_server)
+
+
+def _emptied(server: Server) -> Iterator[redis.Redis]:
+    client = server.client()
+    client.flushall(asynchronous=False)
+    yield client
+    leaked = [
+        key
+        for key in (name.decode() for name in client.scan_iter(count=1000))
+        if client.ttl(key) == -1 and not key.startswith(NAMED_WITHOUT_LIFETIME)
+    ]
+    assert not leaked, f"left in Redis without a lifetime: {leaked[:5]}"
