@@ -1,0 +1,86 @@
+"""The metrics port of a worker or a collector, beside a line's way: what was counted, and is it alive and ready.
+
+`/metrics` gives every metric of this process as Prometheus text, `/healthz` and `/readyz` answer 200 or 503.
+The metrics are declared in `worker/metrics.py` and `producer/metrics.py`; the label set they share stands here.
+"""
+
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import prometheus_client
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
+
+from common.errors import ErrorKind, RefusedError
+
+OK = "ok"
+OUTCOMES = (OK, *(kind.value for kind in ErrorKind))
+"""The closed set of label `outcome`: a good result, or why it is not one."""
+
+SLOW_CLIENT_S = 10.0
+PLAIN = "text/plain; charset=utf-8"
+
+
+class _MetricsServer(ThreadingHTTPServer):
+    """One port; a request each in a thread of its own that never keeps the process alive."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], probes: dict[str, Callable[[], bool]]) -> None:
+        self.probes = probes
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up costs nobody a traceback."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = SLOW_CLIENT_S
+    server: _MetricsServer
+
+    def do_GET(self) -> None:
+        """Answer one GET."""
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            self._answer(200, content_type, encode(REGISTRY))
+        elif path in self.server.probes:
+            good = self.server.probes[path]()
+            self._answer(200 if good else 503, PLAIN, b"ok\n" if good else b"no\n")
+        else:
+            self._answer(404, PLAIN, b"/metrics /healthz /readyz\n")
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not worth a log line."""
+
+
+def serve(port: int, *, host: str, healthy: Callable[[], bool], ready: Callable[[], bool]) -> int:
+    """Serve this process's metrics from a daemon thread; returns the port bound (`port` 0: any free one).
+
+    `healthy` and `ready` are asked in another thread and must not block. Raises `RefusedError` when the
+    port is taken.
+    """
+    disable_created_series: Callable[[], None] = prometheus_client.disable_created_metrics
+    disable_created_series()
+    try:
+        server = _MetricsServer((host, port), {"/healthz": healthy, "/readyz": ready})
+    except OSError as error:
+        raise RefusedError(
+            f"the metrics port cannot be opened: {error.strerror or error}",
+            where=f"{host}:{port}",
+            do="give another metrics port",
+        ) from error
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return int(server.server_address[1])

@@ -1,0 +1,70 @@
+"""What a collector counts while it feeds lines and settles results: every metric with its unit and what to do.
+
+Labels come from closed sets and never carry ids; each of their values is there from the start, at 0. The gauges
+are copies of what the journal and Redis say, set anew each round and never computed with: the journal stays the
+truth.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from common.exposition import OUTCOMES
+
+HINT_REASONS = ("new", "redelivery", "unclaimed", "repair")
+"""First hint of a micro-batch; after a lost hold; ready and long not claimed; offered again after lost data."""
+
+BACKLOG = Gauge(
+    "bakehouse_backlog_requests",
+    "Requests of this collector's job read and without a result. When it is high, do this: start more "
+    "workers, or wait; it falls by results per second.",
+)
+WINDOW_BYTES = Gauge(
+    "bakehouse_window_bytes",
+    "Bytes of payload and expected results outstanding in Redis for this collector's job. When it is high, "
+    "do this: nothing up to window_bytes; near it with idle workers, raise window_bytes and Redis' "
+    "maxmemory.",
+)
+JOURNALED = Counter(
+    "bakehouse_journaled_results_total",
+    "Results journaled, by outcome. When it is high, do this: for `ok` nothing; for any other outcome read "
+    "errors.jsonl of the job.",
+    ["outcome"],
+)
+REDELIVERIES = Counter(
+    "bakehouse_redeliveries_total",
+    "Micro-batches given out again after a hold was lost. When it is high, do this: workers die or freeze; "
+    "read the supervisor's log for the cause.",
+)
+DUPLICATES = Counter(
+    "bakehouse_duplicates_total",
+    "Results that came a second time and were dropped. When it is high, do this: holds are lost while the "
+    "work goes on; look for frozen workers, slow Redis or a network that cuts.",
+)
+FRONTIER_LAG = Gauge(
+    "bakehouse_frontier_lag_requests",
+    "Results journaled and not yet in the ordered file, since an earlier request is unfinished. When it is "
+    "high, do this: find the slowest request (`producer status`); it costs disk in the journal, nothing "
+    "else.",
+)
+JOURNAL_SECONDS = Histogram(
+    "bakehouse_journal_seconds",
+    "Seconds one synced commit of results to the journal took. When it is high, do this: move the job "
+    "directory to a faster local disk.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+)
+HINTS = Counter(
+    "bakehouse_hints_total",
+    "Hints sent, by reason. When it is high, do this: for `new` nothing; `redelivery` see redeliveries; "
+    "`unclaimed` hints get lost or no worker serves the model; `repair` Redis lost data, check its append-"
+    "only file.",
+    ["reason"],
+)
+LIVE_WORKERS = Gauge(
+    "bakehouse_live_workers",
+    "Workers whose heartbeat stands in Redis. When it is high, do this: nothing; when it is low, start "
+    "workers or read the supervisors' logs.",
+)
+
+for _outcome in OUTCOMES:
+    JOURNALED.labels(_outcome)
+for _reason in HINT_REASONS:
+    HINTS.labels(_reason)
