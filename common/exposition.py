@@ -1,7 +1,7 @@
-"""The metrics port of a worker or a collector, beside a line's way: what was counted, and is it alive and ready.
+"""The metrics port of a worker or a collector, beside a line's way: its counts, is it alive, is it ready.
 
 `/metrics` gives every metric of this process as Prometheus text, `/healthz` and `/readyz` answer 200 or 503.
-The metrics are declared in `worker/metrics.py` and `producer/metrics.py`; the label set they share stands here.
+The metrics are declared in `worker/metrics.py` and `producer/metrics.py`; the labels they share stand here.
 """
 
 import socket

@@ -1,8 +1,8 @@
-"""What a collector counts while it feeds lines and settles results: every metric with its unit and what to do.
+"""What a collector counts while it feeds lines and settles results: each metric, its unit and what to do.
 
-Labels come from closed sets and never carry ids; each of their values is there from the start, at 0. The gauges
-are copies of what the journal and Redis say, set anew each round and never computed with: the journal stays the
-truth.
+Labels come from closed sets and never carry ids; each of their values is there from the start, at 0. The
+gauges are copies of what the journal and Redis say, set anew each round and never computed with: the journal
+stays the truth.
 """
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from common.exposition import OUTCOMES
 
 HINT_REASONS = ("new", "redelivery", "unclaimed", "repair")
-"""First hint of a micro-batch; after a lost hold; ready and long not claimed; offered again after lost data."""
+"""First hint of a micro-batch; after a lost hold; ready and long unclaimed; offered again after lost data."""
 
 BACKLOG = Gauge(
     "bakehouse_backlog_requests",

@@ -1,7 +1,7 @@
 """What a worker counts while it runs lines: every metric with its unit and what to do when it is high.
 
-Labels come from closed sets and never carry ids; each of their values is there from the start, at 0, so that a
-rate is right from the first event. A retry is another attempt of one request by the worker that has it; a
+Labels come from closed sets and never carry ids; each of their values is there from the start, at 0, so that
+a rate is right from the first event. A retry is another attempt of one request by the worker that has it; a
 redelivery is counted by the collector (`producer/metrics.py`).
 """
 
