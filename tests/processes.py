@@ -1,0 +1,108 @@
+"""Real processes for tests: the two commands as a user starts them, their output, their end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from common import keys
+from tests.servers import Server
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parent.parent
+SMALL_MODEL = ROOT / "models" / "smollm2"
+VLLM_FLAGS = ("--", "--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "512M")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without any knob of ours, and `more`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BAKEHOUSE_")}
+    return {**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **more}
+
+
+def producer_command(*arguments: object) -> list[str]:
+    """`producer ARGUMENTS` as a command line."""
+    return [sys.executable, "-P", "-m", "producer.cli", *map(str, arguments)]
+
+
+def worker_command(*arguments: object) -> list[str]:
+    """`worker ARGUMENTS` as a command line."""
+    return [sys.executable, "-P", "-m", "worker.cli", *map(str, arguments)]
+
+
+def run_producer(*arguments: object, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """`producer ARGUMENTS` to its end, with what it printed."""
+    return subprocess.run(
+        producer_command(*arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+@contextmanager
+def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`command` running in a session of its own, its output in `log`; ended with all it started at the end."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=environment(**more), stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        children = descendants(process.pid)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(45)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for child in children:
+            if child.is_running():
+                child.kill()
+
+
+@contextmanager
+def started_worker(server: Server, *arguments: object, log: Path, ready_s: float = 120) -> Iterator[subprocess.Popen[bytes]]:
+    """`worker start ARGUMENTS` on `server`, ready to take work."""
+    before = set(live_workers(server))
+    with started(worker_command("start", "--redis-url", server.url, *arguments), log=log) as process:
+        wait_until(
+            lambda: process.poll() is not None or set(live_workers(server)) - before,
+            timeout_s=ready_s,
+            description=f"a worker is ready; its log: {log}",
+        )
+        assert process.poll() is None, log.read_text()[-3000:]
+        yield process
+
+
+def live_workers(server: Server) -> list[str]:
+    """Incarnations that are ready on `server`."""
+    client = server.client()
+    names = [key.decode() for key in client.scan_iter(keys.WORKER_PREFIX + "*")]
+    return [name for name in names if client.hget(name, "state") == b"ready"]
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """Every process that descends from `pid`, now."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """The result lines of an ordered file; a torn last line is an error."""
+    raw = path.read_bytes()
+    assert raw == b"" or raw.endswith(b"\n"), "torn last line"
+    return [json.loads(line) for line in raw.split(b"\n") if line]
