@@ -1,4 +1,4 @@
-"""vLLM's child processes die with the worker: the entry point `vllm.general_plugins` calls `register` in each.
+"""vLLM's children die with the worker: each calls `register`, our entry point in `vllm.general_plugins`.
 
 Without it a worker's kill -9 leaves the engine core alive with all its memory, and a Ctrl-C that reaches the
 engine core cuts answers short that then look good. Imports no vllm.
@@ -7,6 +7,7 @@ engine core cuts answers short that then look good. Imports no vllm.
 import multiprocessing
 import os
 import signal
+import threading
 
 from common.lifeline import die_with_parent
 
@@ -25,4 +26,5 @@ def register() -> None:
         return
     parent = multiprocessing.parent_process()
     die_with_parent(os.getppid() if parent is None or parent.pid is None else parent.pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
