@@ -1,4 +1,4 @@
-"""The house's sizes: a file is at most 300 lines, a function 40. No exemptions; run as `python .ci/sizes.py FOLDER...`."""
+"""The house's sizes: a file is at most 300 lines, a function 40. No exemptions."""
 
 import ast
 import sys

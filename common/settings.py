@@ -28,7 +28,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="BAKEHOUSE_", frozen=True, extra="forbid")
 
-    redis_url: str | None = Field(None, description="Redis or Valkey server; unset: an embedded one for `producer run`.")
+    redis_url: str | None = Field(
+        None, description="Redis or Valkey server; unset: an embedded one for `producer run`."
+    )
     jobs: Path = Field(Path("jobs"), description="Folder of job directories, on a local disk (SQLite's WAL needs one).")
 
     batch_size: int = Field(32, ge=1, le=4096, description="Requests a micro-batch: one message's cost shared by 32.")

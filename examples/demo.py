@@ -23,7 +23,16 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.output.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-P", "-m", "producer.cli", "run", str(REQUESTS), "-o", str(arguments.output)]
-    command += ["--model", arguments.model, "--fresh", "--overwrite", "--", "--max-model-len", "2048", "--enforce-eager"]
+    command += [
+        "--model",
+        arguments.model,
+        "--fresh",
+        "--overwrite",
+        "--",
+        "--max-model-len",
+        "2048",
+        "--enforce-eager",
+    ]
     ended = subprocess.run(command, check=False)
     if ended.returncode != 0:
         print(f"demo: `producer run` ended with {ended.returncode}", file=sys.stderr)
@@ -35,7 +44,9 @@ def main() -> int:
         print(f"demo: {fault}", file=sys.stderr)
     if not faults:
         france = next(result for result in results if result["custom_id"] == "france")
-        print(f"\n{len(results)} results in {arguments.output}, in order, all 200, all from {france['meta']['engine']}.")
+        print(
+            f"\n{len(results)} results in {arguments.output}, in order, all 200, all from {france['meta']['engine']}."
+        )
         print(f"The capital of France, says the model: {answer(france)!r}")
     return 1 if faults else 0
 

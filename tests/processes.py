@@ -73,7 +73,9 @@ def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subpr
 
 
 @contextmanager
-def started_worker(server: Server, *arguments: object, log: Path, ready_s: float = 120) -> Iterator[subprocess.Popen[bytes]]:
+def started_worker(
+    server: Server, *arguments: object, log: Path, ready_s: float = 120
+) -> Iterator[subprocess.Popen[bytes]]:
     """`worker start ARGUMENTS` on `server`, ready to take work."""
     before = set(live_workers(server))
     with started(worker_command("start", "--redis-url", server.url, *arguments), log=log) as process:

@@ -52,7 +52,16 @@ def test_case_a15_on_two_simulated_workers(tmp_path: Path) -> None:
     ended = run_producer("run", CASES / file, "-o", output, *arguments)
     right, why = judge_run(expected, input=CASES / file, output=output, exit_code=ended.returncode)
     assert right, f"{why}\n{ended.stderr[-2000:]}"
-    assert len({line.split(b'"worker":"')[1].split(b'"')[0] for line in output.read_bytes().split(b"\n") if b'"worker":"' in line}) == 2
+    assert (
+        len(
+            {
+                line.split(b'"worker":"')[1].split(b'"')[0]
+                for line in output.read_bytes().split(b"\n")
+                if b'"worker":"' in line
+            }
+        )
+        == 2
+    )
 
 
 def test_case_a16_all_bad_needs_no_engine(valkey_server: Server, tmp_path: Path) -> None:
