@@ -1,7 +1,7 @@
 """The two doors to Redis: the Celery app, which carries hints, and the plain client, for everything that counts.
 
-On Redis, Celery alone loses and repeats messages (docs/queue-protocol.md), so a message is only a hint: "micro-batch n of
-job j is ready". Nothing rests on its arrival, and no result comes back this way.
+On Redis, Celery alone loses and repeats messages (docs/queue-protocol.md), so a message is only a hint: "micro-batch n
+of job j is ready". Nothing rests on its arrival, and no result comes back this way.
 """
 
 import redis

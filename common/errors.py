@@ -1,14 +1,14 @@
 """What can go wrong, in two trees: `ErrorKind` for a request's result, `BakehouseError` for a command's end.
 
-`ErrorKind` alone decides whether a request is tried again, and its value is the metric label and the `error.code` of the
-result line (design section 7). A `BakehouseError` carries facts as attributes and the exit code its command ends with.
+`ErrorKind` alone decides whether a request is tried again, and its value is the metric label and the `error.code` of
+the result line (docs/wire.md). A `BakehouseError` carries facts as attributes and the exit code its command ends with.
 """
 
 from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):
-    """How every verb ends (design section 7)."""
+    """How every verb ends (README, exit codes)."""
 
     OK = 0
     FOUND = 1

@@ -1,15 +1,15 @@
 """Every key Bakehouse writes in Redis, as a function. The layout is written here and nowhere else.
 
-| key                              | type   | written by                 | read by             | lifetime                          |
-|----------------------------------|--------|----------------------------|---------------------|-----------------------------------|
-| `bakehouse:{JOB}:info`           | hash   | collector; `want` by a CLI | all                 | `JOB_LIFETIME_S`; 1 h once done   |
-| `bakehouse:{JOB}:open`           | set    | offer, close               | look                | `JOB_LIFETIME_S`, unlinked at end |
-| `bakehouse:{JOB}:mb:<n>`         | hash   | offer, claim, publish, ... | worker, janitor     | `JOB_LIFETIME_S`, while open      |
-| `bakehouse:{JOB}:results`        | stream | publish                    | receiver            | `JOB_LIFETIME_S`, unlinked at end |
-| `bakehouse:died`                 | hash   | supervisor                 | janitor             | a field an hour; the key a day    |
-| `bakehouse:worker:<incarnation>` | hash   | worker, every 5 s          | collector, status   | 20 s                              |
-| `bakehouse:jobs`                 | hash   | collector                  | status, collectors  | a field as long as its job        |
-| `bakehouse.q.<model>[@<digest>]` | list   | collector (Celery)         | workers (Celery)    | Celery's: gone when empty         |
+| key                              | type   | written by                | read by            | lifetime              |
+|----------------------------------|--------|---------------------------|--------------------|-----------------------|
+| `bakehouse:{JOB}:info`           | hash   | collector; `want` by CLI  | all                | 7 days; 1 h once done |
+| `bakehouse:{JOB}:open`           | set    | offer, close              | look               | 7 days; unlinked      |
+| `bakehouse:{JOB}:mb:<n>`         | hash   | offer, claim, publish ... | worker, janitor    | 7 days; while open    |
+| `bakehouse:{JOB}:results`        | stream | publish                   | receiver           | 7 days; unlinked      |
+| `bakehouse:died`                 | hash   | supervisor                | janitor            | a field an hour       |
+| `bakehouse:worker:<incarnation>` | hash   | worker, every 5 s         | collector, status  | 20 s                  |
+| `bakehouse:jobs`                 | hash   | collector                 | status, collectors | as long as its job    |
+| `bakehouse.q.<model>[@<digest>]` | list   | collector (by Celery)     | workers            | gone when empty       |
 
 The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `tok`, `wk`, `beat`, `armed`, `got`, `z`,
 `dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `mb_high`, `manifest`, `digests` (JSON, model -> digest),

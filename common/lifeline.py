@@ -1,4 +1,4 @@
-"""Children that die with their parent, also after kill -9: the kernel's parent-death signal (prctl(2), PR_SET_PDEATHSIG).
+"""Children that die with their parent, also after kill -9: the kernel's parent-death signal (prctl(2)).
 
 The signal is tied to the *thread* that made the child: spawn from one that lives as long as the child should.
 """
