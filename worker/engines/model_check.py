@@ -75,9 +75,7 @@ def _is_offline(environment: Mapping[str, str]) -> bool:
 
 def _check_folder(folder: Path, *, weights: bool, memory_bytes: int | None) -> None:
     if not folder.is_dir():
-        raise EngineStartError(
-            f"there is no model folder {folder}", do="check the path, or give a model's name"
-        )
+        raise EngineStartError(f"there is no model folder {folder}", do="check the path, or give a model's name")
     if not any((folder / name).is_file() for name in _CONFIGS):
         raise EngineStartError(
             "the model folder has no config.json",
@@ -120,9 +118,7 @@ def _loaded_bytes(folder: Path, files: list[Path]) -> int:
     try:
         facts = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     except ValueError as error:
-        raise EngineStartError(
-            "config.json cannot be read", where=str(folder), do="download it again"
-        ) from error
+        raise EngineStartError("config.json cannot be read", where=str(folder), do="download it again") from error
     is_wide = isinstance(facts, dict) and "float32" in (facts.get("torch_dtype"), facts.get("dtype"))
     return total // 2 if is_wide else total
 
@@ -145,9 +141,7 @@ def _shards(folder: Path) -> Iterator[str]:
             try:
                 yield from json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()
             except (ValueError, KeyError, AttributeError) as error:
-                raise EngineStartError(
-                    f"{index} cannot be read", where=str(folder), do="download it again"
-                ) from error
+                raise EngineStartError(f"{index} cannot be read", where=str(folder), do="download it again") from error
             return
 
 

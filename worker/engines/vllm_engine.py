@@ -131,9 +131,7 @@ class VllmEngine:
     async def check_health(self) -> None:
         """Raises `EngineDeadError` when the engine core is gone or was never there."""
         if self._engine is None or self._engine.errored:
-            raise EngineDeadError(
-                "the vLLM engine is gone", do="see its log above; the worker starts a new one"
-            )
+            raise EngineDeadError("the vLLM engine is gone", do="see its log above; the worker starts a new one")
 
     async def stop(self) -> None:
         """End the engine core and its children; what is in flight gets `EngineDeadError`."""
@@ -206,9 +204,7 @@ class VllmEngine:
                 chat_template=_chat_template(arguments.chat_template),
             ),
             revision=revision,
-            concurrency=max(
-                1, min(self._engine.vllm_config.scheduler_config.max_num_seqs, blocks or 1 << 30)
-            ),
+            concurrency=max(1, min(self._engine.vllm_config.scheduler_config.max_num_seqs, blocks or 1 << 30)),
             max_model_len_tokens=model.max_model_len,
             kv_cache_tokens=blocks * cache.block_size if blocks else None,
             start_phases_s=start_phases_s,

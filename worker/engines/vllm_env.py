@@ -9,9 +9,7 @@ _PLUGIN = "bakehouse"
 """Our entry point's name in `vllm.general_plugins` (pyproject.toml)."""
 
 
-def engine_environment(
-    base: Mapping[str, str], *, accelerator: bool, cores: int, workers: int
-) -> dict[str, str]:
+def engine_environment(base: Mapping[str, str], *, accelerator: bool, cores: int, workers: int) -> dict[str, str]:
     """The variables to add to `base` for one worker process.
 
     `accelerator`: the worker has a GPU. `cores`: those of this host that its workers may use. `workers`: how
