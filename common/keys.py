@@ -11,9 +11,9 @@
 | `bakehouse:jobs`                 | hash   | collector                 | status, collectors | as long as its job    |
 | `bakehouse.q.<model>[@<digest>]` | list   | collector (by Celery)     | workers            | gone when empty       |
 
-The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `tok`, `wk`, `beat`, `armed`, `n`, `got`, `z`,
-`dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `mb_high`, `manifest`, `digest:<model>`, `seen`, the counts and `exit`; of
-an entry in `results`: `mb`, `z`.
+The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `tok`, `wk`, `beat`, `armed`, `n`,
+`got`, `z`, `dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `mb_high`, `manifest`, `digest:<model>`, `seen`, the
+counts and `exit`; of an entry in `results`: `mb`, `z`.
 """
 
 JOB_LIFETIME_S = 7 * 24 * 3600
