@@ -142,3 +142,8 @@ def test_the_image_has_all_packages_and_no_root() -> None:
     sources = {source for line in copied for source in line.split()}
     assert {"common", "producer", "worker", "pyproject.toml"} <= sources
     assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_the_passwords_file_is_not_committed() -> None:
+    assert "/.env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
