@@ -1,0 +1,79 @@
+"""Certificates of death: why a worker ended, as its supervisor saw it, written to `bakehouse:died`.
+
+With one the janitor need not wait until a hold expires, and knows whether the work held may be to blame.
+"""
+
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+import redis
+
+from common import keys
+from worker.options import (
+    EXIT_CANNOT_START,
+    EXIT_DIED,
+    EXIT_DRAINED,
+    EXIT_ENGINE_KILLED,
+    EXIT_START_FAILED,
+    EXIT_STOPPED,
+)
+
+_FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
+_LEFT = frozenset({EXIT_DRAINED, EXIT_STOPPED, EXIT_START_FAILED, EXIT_CANNOT_START})
+
+
+class Cause(StrEnum):
+    """What a certificate says."""
+
+    SELF = "self"
+    """It fell by its own doing, or its work's: a fault, an engine error, a hung step, out of memory."""
+    OUTSIDE = "outside"
+    """Somebody or something else ended it."""
+    LEFT = "left"
+    """It left by order, for want of Redis, or before it took any work: blames nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended: exactly one of its exit code and the signal that ended it."""
+
+    code: int | None = None
+    signum: int | None = None
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}" if self.signum is None else signal.Signals(self.signum).name
+
+
+def cause_of(ending: Ending, *, out_of_memory: bool, told_to_leave: bool) -> Cause:
+    """The cause that `ending` proves.
+
+    `out_of_memory`: the control group's count of such kills has just risen. `told_to_leave`: the worker had been asked
+    to drain, so that also its SIGKILL at the end of the drain blames nobody.
+    """
+    if ending.signum in _FAULTS or ending.code == EXIT_DIED:
+        return Cause.SELF
+    if told_to_leave or ending.code in _LEFT:
+        return Cause.LEFT
+    killed = ending.signum == signal.SIGKILL or ending.code == EXIT_ENGINE_KILLED
+    return Cause.SELF if killed and out_of_memory else Cause.OUTSIDE
+
+
+def certify(client: redis.Redis, incarnation: str, cause: Cause) -> None:
+    """Write one certificate; safe to repeat. Raises `redis.RedisError`."""
+    with client.pipeline(transaction=False) as pipe:
+        pipe.hset(keys.DIED, incarnation, cause.value)
+        pipe.expire(keys.DIED, keys.DIED_LIFETIME_S)
+        pipe.execute()
+
+
+def holds_any(client: redis.Redis, incarnation: str) -> bool:
+    """Whether any micro-batch of a live job is held by `incarnation`. Raises `redis.RedisError`."""
+    for name in client.hkeys(keys.JOBS):
+        job = name.decode() if isinstance(name, bytes) else name
+        with client.pipeline(transaction=False) as pipe:
+            for mb in client.smembers(keys.open_set(job)):
+                pipe.hmget(keys.micro_batch(job, int(mb)), "st", "wk")
+            if [b"HELD", incarnation.encode()] in pipe.execute():
+                return True
+    return False

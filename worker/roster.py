@@ -1,0 +1,150 @@
+"""The host's file of living workers: after a kill -9 of a supervisor, the next one certifies what it left behind.
+
+One small JSON file a worker under `~/.cache/bakehouse/workers/`, written when it is started, gone once its death is
+certified. So work held by a killed `producer run` need not wait until its holds expire.
+"""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+FORGOTTEN_AFTER_S = 7 * 24 * 3600
+"""Entries of servers that never came back; by then their jobs' keys are gone too."""
+
+
+class Entry(BaseModel):
+    """One started worker, and what proves that a process is this one and no later one with its number."""
+
+    model_config = ConfigDict(frozen=True)
+
+    incarnation: str
+    pid: int
+    started: int
+    """Clock ticks from boot to the process's start."""
+    supervisor_pid: int
+    supervisor_started: int
+    host: str
+    boot: str
+    namespace: int
+    """Of processes (inode): in another boot or namespace these numbers mean nothing."""
+    server: str
+    """Digest of the Redis URL, which may hold a password."""
+
+
+class Roster:
+    """The entries of this host. Raises `OSError` where the folder cannot be written."""
+
+    def __init__(self, *, redis_url: str, folder: Path | None = None) -> None:
+        self._folder = folder or default_folder()
+        self._server = hashlib.sha256(redis_url.encode()).hexdigest()[:16]
+        self._host = os.uname().nodename
+        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self._namespace = os.stat("/proc/self/ns/pid").st_ino
+        self._supervisor_started = started_ticks(os.getpid()) or 0
+
+    def add(self, incarnation: str, pid: int) -> None:
+        """Note a worker just started."""
+        entry = Entry(
+            incarnation=incarnation,
+            pid=pid,
+            started=started_ticks(pid) or 0,
+            supervisor_pid=os.getpid(),
+            supervisor_started=self._supervisor_started,
+            host=self._host,
+            boot=self._boot,
+            namespace=self._namespace,
+            server=self._server,
+        )
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._folder / f".{incarnation}"
+        fresh.touch(mode=0o600)
+        fresh.write_text(entry.model_dump_json())
+        fresh.rename(self._file(incarnation))
+
+    def remove(self, incarnation: str) -> None:
+        """Forget a worker whose death is certified."""
+        self._file(incarnation).unlink(missing_ok=True)
+
+    def abandoned(self) -> list[Entry]:
+        """Workers on this Redis that are gone and whose supervisor is gone too; forgets what is too old to matter."""
+        found = []
+        for file, entry in self._entries():
+            if time.time() - file.stat().st_mtime > FORGOTTEN_AFTER_S and self._is_gone(entry):
+                file.unlink(missing_ok=True)
+            elif entry.server == self._server and self._is_gone(entry):
+                found.append(entry)
+        return found
+
+    def end_orphans(self, entry: Entry) -> list[int]:
+        """SIGKILL to what is left of a gone worker's process group; returns the pids.
+
+        Such is an engine core whose worker was killed while the engine was still starting.
+        """
+        if (entry.boot, entry.namespace) != (self._boot, self._namespace):
+            return []
+        orphans = [pid for pid in _group(entry.pid) if entry.incarnation.encode() in _environment(pid)]
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+        return orphans
+
+    def _entries(self) -> Iterator[tuple[Path, Entry]]:
+        for file in sorted(self._folder.glob("*.json")):
+            try:
+                yield file, Entry.model_validate_json(file.read_bytes())
+            except FileNotFoundError:
+                continue
+            except ValidationError:
+                file.unlink(missing_ok=True)
+
+    def _is_gone(self, entry: Entry) -> bool:
+        """Neither worker nor supervisor lives; False for what another host or container may still run."""
+        if entry.host != self._host:
+            return False
+        if entry.boot != self._boot:
+            return True
+        if entry.namespace != self._namespace:
+            return False
+        pairs = ((entry.pid, entry.started), (entry.supervisor_pid, entry.supervisor_started))
+        return all(started_ticks(pid) != started for pid, started in pairs)
+
+    def _file(self, incarnation: str) -> Path:
+        return self._folder / f"{incarnation}.json"
+
+
+def default_folder() -> Path:
+    """`~/.cache/bakehouse/workers`, or under `XDG_CACHE_HOME`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bakehouse" / "workers"
+
+
+def started_ticks(pid: int) -> int | None:
+    """Clock ticks from boot to the start of process `pid`; None when there is none, or only its zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _group(leader: int) -> list[int]:
+    """The living processes of one process group."""
+    members = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        try:
+            if os.getpgid(pid) == leader and started_ticks(pid) is not None:
+                members.append(pid)
+        except ProcessLookupError:
+            continue
+    return members
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

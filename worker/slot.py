@@ -1,0 +1,83 @@
+"""One GPU's place under a supervisor: the incarnation that lives in it, and the one that died last."""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+
+from worker.certificates import Ending
+from worker.launch import Plan, end_group, make_incarnation, spawn
+from worker.restarts import History
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation, from its start until its death is certified. Times are monotonic seconds."""
+
+    incarnation: str
+    started_at: float
+    ready: bool = False
+    results: int = 0
+    told_to_leave: bool = False
+    ending: Ending | None = None
+    out_of_memory: bool = False
+    lived_s: float = 0.0
+
+
+class Slot:
+    """Starts, signals and buries the worker of one plan; decides nothing."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.history = History()
+        self.life: Life | None = None
+        self.restart_at: float | None = None
+        """When to start the next life; None while one lives, is not yet certified, or none is to come."""
+        self.gave_up: str | None = None
+        """Why no other life is to come, where that is a failure."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The living worker's."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody lives in it, no death waits for its certificate, and nobody will be started."""
+        return self.life is None and self.restart_at is None
+
+    def start(self) -> Life:
+        """Begin a new life. From the main thread only."""
+        incarnation = make_incarnation(self.plan.name)
+        self._process = spawn(self.plan, incarnation=incarnation)
+        self.life = Life(incarnation, started_at=time.monotonic())
+        self.restart_at = None
+        return self.life
+
+    def bury(self) -> Life | None:
+        """If the worker has ended: end what is left of its group, reap it, and return its life with the ending set."""
+        process, life = self._process, self.life
+        if process is None or life is None:
+            return None
+        # seen but not reaped: while the leader is a zombie its number cannot become another group's
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return None
+        end_group(process.pid)
+        status = process.wait()
+        life.ending = Ending(code=status) if status >= 0 else Ending(signum=-status)
+        life.lived_s = time.monotonic() - life.started_at
+        self._process = None
+        return life
+
+    def send(self, signum: int) -> None:
+        """Signal the worker itself, not its engine's children: those must finish what is in flight."""
+        if self._process is not None and self.life is not None:
+            self.life.told_to_leave = True
+            # not Popen.send_signal: that reaps, and the number could be another's before its group is ended
+            os.kill(self._process.pid, signum)
+
+    def kill(self) -> None:
+        """End the worker and its whole group at once; `bury` then finds it dead."""
+        if self._process is not None:
+            end_group(self._process.pid)
