@@ -1,0 +1,65 @@
+"""What a job has come to so far, in figures: for progress, summary and status; kept in the journal with the results."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+import orjson
+
+from common.wire import Result
+
+
+@dataclass
+class Counts:
+    """Figures of one job. They are committed together with the rows they count, so they always equal the file."""
+
+    total: int | None = None
+    """Requests in the input (non-blank lines); None while it is still read."""
+    fed: int = 0
+    """Requests read and journaled, those refused by the reader included."""
+    done: int = 0
+    """Requests with a result."""
+    succeeded: int = 0
+    failed: int = 0
+    blank: int = 0
+    retried: int = 0
+    """Attempts beyond the first, of all results."""
+    redelivered: int = 0
+    """Micro-batches whose hold was lost."""
+    duplicates: int = 0
+    """Results that came again and were dropped."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    """`ErrorKind` value -> results."""
+
+    def add(self, results: Iterable[Result]) -> None:
+        """Count `results`, each journaled for the first time."""
+        for result in results:
+            self.done += 1
+            self.retried += max(0, result.attempts - 1)
+            self.prompt_tokens += result.prompt_tokens
+            self.completion_tokens += result.completion_tokens
+            if result.status == 200:
+                self.succeeded += 1
+            else:
+                self.failed += 1
+                self.failures[result.code] = self.failures.get(result.code, 0) + 1
+
+    @property
+    def finished(self) -> bool:
+        """Whether every request of the whole input has a result."""
+        return self.total is not None and self.done >= self.total
+
+    def copy(self) -> Self:
+        """A snapshot that later counting leaves alone."""
+        return type(self)(**asdict(self))
+
+    def to_json(self) -> bytes:
+        """As it stands in the journal."""
+        return orjson.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """The counts that `to_json` wrote."""
+        return cls(**orjson.loads(text))

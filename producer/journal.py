@@ -1,0 +1,238 @@
+"""A job's journal as its collector writes it: what is known for certain. Every other store can be built again from it.
+
+A line's way passes here twice: as a row of a micro-batch before it is offered, and as a result before anything else
+is done with it. All writing happens in `with journal.writing():`, one synced commit each.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import orjson
+
+from common.errors import StoppedError
+from common.wire import Result
+from producer.journal_reader import JournalReader, MicroBatchRow, pack_seqs
+from producer.journal_schema import open_for_writing
+
+STRETCH_ROWS = 1024
+STRETCH_BYTES = 8 * 1024 * 1024
+"""At most so much of the ordered file is held in memory at once (one larger line excepted)."""
+
+
+class RequestRow(NamedTuple):
+    """One request, as it is fed."""
+
+    seq: int
+    line: int
+    offset: int
+    length: int
+    id_hash: bytes | None
+
+
+class Stretch(NamedTuple):
+    """Consecutive lines of the ordered file, and those of errors.jsonl among them, each with its journaled offset."""
+
+    frontier: int
+    """The seq after the last one in it."""
+    offset: int
+    data: bytes
+    error_offset: int
+    error_data: bytes
+
+
+class Journal(JournalReader):
+    """The one writer. `counts` is what the next commit stores."""
+
+    def __init__(self, connection: sqlite3.Connection, *, path: Path) -> None:
+        super().__init__(connection)
+        self._path = path
+        checkpoint = self.checkpoint()
+        self.epoch = checkpoint.epoch
+        self.mb_high = checkpoint.mb_high
+        self.frontier = checkpoint.frontier
+        self.digests = checkpoint.digests
+        self.counts = checkpoint.counts
+        self._out_bytes = checkpoint.out_bytes
+        self._error_bytes = checkpoint.error_bytes
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The journal at `path`, made when it is not there. Raises `RefusedError`, `StoppedError`."""
+        return cls(open_for_writing(path), path=path)
+
+    def take(self) -> None:
+        """Raise the epoch: from now on an older collector's transactions fail."""
+        self.epoch += 1
+        with self._transaction():
+            self._connection.execute("UPDATE checkpoint SET epoch = ?", (self.epoch,))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction, synced at its end; undone when the block raises.
+
+        Raises `StoppedError` when a newer collector owns the job (nothing is written), or the disk refuses.
+        """
+        with self._transaction():
+            if self.epoch_now() != self.epoch:
+                raise StoppedError("a newer collector has taken this job", where=str(self._path))
+            yield
+            self._connection.execute("UPDATE checkpoint SET counts = ?", (self.counts.to_json(),))
+
+    def add_requests(self, rows: Sequence[RequestRow]) -> None:
+        """Note requests; each must be in a micro-batch or have a result by the end of this transaction."""
+        self._connection.executemany("INSERT INTO request VALUES (?, ?, ?, ?, ?)", rows)
+        self.counts.fed += len(rows)
+
+    def add_micro_batches(self, rows: Iterable[MicroBatchRow]) -> None:
+        """Note micro-batches before they are offered; their numbers must be above `mb_high`."""
+        packed = [(*row[:4], pack_seqs(row.seqs), *row[5:]) for row in rows]
+        self._connection.executemany("INSERT INTO micro_batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)", packed)
+        if packed:
+            self.mb_high = max(self.mb_high, packed[-1][0])
+            self._connection.execute("UPDATE checkpoint SET mb_high = ?", (self.mb_high,))
+
+    def set_position(self, *, offset: int, line: int, seq: int) -> None:
+        """Where a continued job goes on reading: every request of an earlier line is noted."""
+        self._connection.execute(
+            "UPDATE checkpoint SET input_offset = ?, input_line = ?, input_seq = ?", (offset, line, seq)
+        )
+
+    def add_results(self, results: Iterable[Result]) -> list[Result]:
+        """Note results, the first of each (seq, round) alone; returns those that are new, and counts all."""
+        fresh: list[Result] = []
+        repeated = 0
+        insert = self._connection.execute
+        for result in results:
+            row = (result.seq, result.round, result.status, result.code, result.attempts)
+            if insert("INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?, ?, NULL, NULL)", row).rowcount:
+                fresh.append(result)
+            else:
+                repeated += 1
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO pending VALUES (?, ?, ?, ?)",
+            [(result.seq, result.round, result.status != 200, result.line) for result in fresh],
+        )
+        self.counts.add(fresh)
+        self.counts.duplicates += repeated
+        return fresh
+
+    def close_micro_batches(self, mbs: Iterable[int]) -> None:
+        """Note that each seq of these has a result."""
+        self._connection.executemany("UPDATE micro_batch SET open = 0 WHERE mb = ?", [(mb,) for mb in mbs])
+
+    def add_loss(self, mb: int, seqs: Iterable[int], *, token: str, armed: bool, cause: str) -> None:
+        """Note that the hold `token` on `mb` was lost with `seqs` unfinished."""
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO loss VALUES (?, ?, ?, ?)", [(seq, token, armed, cause) for seq in seqs]
+        )
+        self._connection.execute("UPDATE micro_batch SET deliveries = deliveries + 1 WHERE mb = ?", (mb,))
+        self.counts.redelivered += 1
+
+    def add_repair(self, mb: int) -> None:
+        """Note that entries of `mb` were published and then lost by Redis."""
+        self._connection.execute("UPDATE micro_batch SET repairs = repairs + 1 WHERE mb = ?", (mb,))
+
+    def pin(self, digests: Mapping[str, str]) -> None:
+        """Note which build of each model answers this job; a pin once noted stays."""
+        self.digests = {**digests, **self.digests}
+        self._connection.execute("UPDATE checkpoint SET digests = ?", (orjson.dumps(self.digests),))
+
+    def finish(self, *, exit_code: int) -> None:
+        """Note that the job is done and how its command ends."""
+        self._connection.execute("UPDATE checkpoint SET state = 'done', exit_code = ?", (exit_code,))
+
+    def pass_frontier(self) -> Stretch | None:
+        """Give the next consecutive results their places in the ordered file; None where the next one is missing.
+
+        The bytes may be written once this transaction is committed, and not before.
+        """
+        rows = self._take_rows("p.seq >= ?", self.frontier, consecutive_from=self.frontier)
+        if not rows:
+            return None
+        offset, places = self._out_bytes, []
+        for seq, number, _failed, line in rows:
+            places.append((self._out_bytes, len(line) + 1, seq, number))
+            self._out_bytes += len(line) + 1
+        self._connection.executemany(
+            "UPDATE result SET out_offset = ?, out_length = ? WHERE seq = ? AND round = ?", places
+        )
+        stretch = _stretch_of(rows, offset=offset, error_offset=self._error_bytes)
+        self._error_bytes += len(stretch.error_data)
+        self.frontier = stretch.frontier
+        self._connection.execute(
+            "UPDATE checkpoint SET frontier = ?, out_bytes = ?, error_bytes = ?",
+            (self.frontier, self._out_bytes, self._error_bytes),
+        )
+        return stretch
+
+    def forget_pending(self, *, below: int) -> None:
+        """Drop lines that the ordered file has, synced."""
+        self._connection.execute("DELETE FROM pending WHERE seq < ?", (below,))
+
+    def unsynced(self) -> Iterator[Stretch]:
+        """What a crash may have kept from the ordered file: placed, and not known to be synced. In order."""
+        low, offset, error_offset = self._unsynced_start()
+        while low < self.frontier:
+            rows = self._take_rows("p.seq >= ? AND p.seq < ?", low, self.frontier)
+            if not rows:
+                return
+            stretch = _stretch_of(rows, offset=offset, error_offset=error_offset)
+            yield stretch
+            low, offset = stretch.frontier, offset + len(stretch.data)
+            error_offset += len(stretch.error_data)
+
+    def synced_lengths(self) -> tuple[int, int]:
+        """Bytes that the ordered file and errors.jsonl must have, whatever happened."""
+        _, offset, error_offset = self._unsynced_start()
+        return offset, error_offset
+
+    def _unsynced_start(self) -> tuple[int, int, int]:
+        low, data, errors = self._connection.execute(
+            "SELECT coalesce(min(seq), ?), coalesce(sum(length(line) + 1), 0),"
+            " coalesce(sum(CASE WHEN failed THEN length(line) + 1 END), 0) FROM pending WHERE seq < ?",
+            (self.frontier, self.frontier),
+        ).fetchone()
+        return low, self._out_bytes - data, self._error_bytes - errors
+
+    def _take_rows(
+        self, where: str, *values: int, consecutive_from: int | None = None
+    ) -> list[tuple[int, int, int, bytes]]:
+        rows: list[tuple[int, int, int, bytes]] = []
+        size = 0
+        asked = self._connection.execute(
+            f"SELECT p.seq, p.round, p.failed, p.line FROM pending p WHERE {where} ORDER BY p.seq LIMIT {STRETCH_ROWS}",
+            values,
+        )
+        for row in asked:
+            if consecutive_from is not None and row[0] != consecutive_from + len(rows):
+                break
+            rows.append(row)
+            size += len(row[3])
+            if size >= STRETCH_BYTES:
+                break
+        asked.close()
+        return rows
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.rollback()
+                raise
+        except sqlite3.Error as error:
+            raise StoppedError(
+                f"the journal cannot be written: {error}", where=str(self._path), do="make room on the disk"
+            ) from error
+
+
+def _stretch_of(rows: Sequence[tuple[int, int, int, bytes]], *, offset: int, error_offset: int) -> Stretch:
+    data = b"\n".join([row[3] for row in rows]) + b"\n"
+    errors = b"".join([row[3] + b"\n" for row in rows if row[2]])
+    return Stretch(rows[-1][0] + 1, offset, data, error_offset, errors)

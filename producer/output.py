@@ -1,0 +1,128 @@
+"""The ordered file and errors.jsonl: the end of a line's way. Written at journaled offsets, never appended.
+
+Which bytes stand where is decided in the journal and committed there before the first one is written here. So a thawed
+older collector writes equal bytes at equal places, and what a crash kept from the file is written again at the next
+start. A crash while writing leaves a torn tail beyond what the journal knows as synced; `open` mends it.
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from common.errors import RefusedError, StoppedError
+from producer.journal import Journal, Stretch
+
+
+class Output:
+    """Both files of one job, open for its collector's life."""
+
+    def __init__(self, results: Path, errors: Path) -> None:
+        self._results_path = results
+        self._errors_path = errors
+        self._results = -1
+        self._errors = -1
+        self._errors_written = True
+        self.synced_frontier = 0
+        """Every seq below it is in the ordered file, on disk."""
+
+    def open(self, journal: Journal) -> Self:
+        """Open both files and bring them to what `journal` says.
+
+        Raises `RefusedError` when the ordered file is gone or shorter than what was synced (somebody cut it, and its
+        lines are in no other place), or is not empty before the first line. A longer one loses its tail. errors.jsonl
+        is copied out of the ordered file where it is short.
+        """
+        needed, errors_needed = journal.synced_lengths()
+        _check_length(self._results_path, needed, untouched=journal.frontier == 0)
+        self._results = _open(self._results_path)
+        self._errors = _open(self._errors_path)
+        if os.fstat(self._errors).st_size < errors_needed:
+            self._copy_errors(journal)
+        os.ftruncate(self._results, needed)
+        os.ftruncate(self._errors, errors_needed)
+        for stretch in journal.unsynced():
+            self.write(stretch)
+        self.sync(frontier=journal.frontier)
+        _sync_folder(self._results_path.parent)
+        return self
+
+    def write(self, stretch: Stretch) -> None:
+        """Put `stretch` in its place; it is safe on disk only after `sync`. Raises `StoppedError` when it cannot be."""
+        _write_at(self._results, stretch.data, stretch.offset, self._results_path)
+        if stretch.error_data:
+            self._errors_written = True
+            _write_at(self._errors, stretch.error_data, stretch.error_offset, self._errors_path)
+
+    def sync(self, *, frontier: int) -> None:
+        """Block until all that was written is on disk: every seq below `frontier`."""
+        try:
+            os.fdatasync(self._results)
+            if self._errors_written:
+                os.fdatasync(self._errors)
+                self._errors_written = False
+        except OSError as error:
+            raise _stopped(error, self._results_path) from error
+        self.synced_frontier = frontier
+
+    def close(self) -> None:
+        """Close both files."""
+        for descriptor in (self._results, self._errors):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._results = self._errors = -1
+
+    def _copy_errors(self, journal: Journal) -> None:
+        """Write errors.jsonl anew from the ordered file, up to what is synced there."""
+        os.ftruncate(self._errors, 0)
+        at = 0
+        size = os.fstat(self._results).st_size
+        for offset, length in journal.failed_places():
+            if offset + length > size:
+                return
+            _write_at(self._errors, os.pread(self._results, length, offset), at, self._errors_path)
+            at += length
+
+
+def _check_length(path: Path, needed: int, *, untouched: bool) -> None:
+    found = path.stat().st_size if path.exists() else None
+    if untouched and found:
+        raise RefusedError(
+            f"the output holds {found} bytes that this job did not write",
+            where=str(path),
+            do="choose another -o, or move it away",
+        )
+    if needed and (found is None or found < needed):
+        raise RefusedError(
+            f"the ordered file {'is gone' if found is None else f'has {found} bytes'}; {needed} were written to it",
+            where=str(path),
+            do="put it back, or start again with --fresh",
+        )
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise RefusedError(f"the output cannot be opened: {error.strerror}", where=str(path)) from error
+
+
+def _write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            written = os.pwrite(descriptor, view, offset)
+            view, offset = view[written:], offset + written
+    except OSError as error:
+        raise _stopped(error, path) from error
+
+
+def _stopped(error: OSError, path: Path) -> StoppedError:
+    return StoppedError(f"the output cannot be written: {error.strerror}", where=str(path), do="make room on the disk")
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
