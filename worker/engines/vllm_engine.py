@@ -37,6 +37,7 @@ _ARGUMENT_MODULES = (
 _UNREAD_WEIGHTS_FLAGS = ("--load-format", "--load_format")
 _OTHER_SIZE_FLAGS = ("--quantization", "-q", *_UNREAD_WEIGHTS_FLAGS)
 """Flags with which the files in the model folder say nothing about what is loaded."""
+_COMPILE_FLAGS = ("--compilation", "-cc", "--optimization", "-O", "--no-enforce-eager", "--no_enforce_eager")
 _CPU_MAX_NUM_SEQS = 64
 """On CPU a step costs about the same whatever it carries, up to here; vLLM's own default would spread the KV
 cache thinner for little more."""
@@ -165,10 +166,12 @@ class VllmEngine:
             if not self._has_flag(_OTHER_SIZE_FLAGS):
                 check_model(self._model, environment=os.environ, memory_bytes=memory)
             _set_cpu_defaults(arguments, memory_bytes=memory)
+            # compiling needs a C++ compiler and a minute at each first start
+            arguments.enforce_eager = arguments.enforce_eager or not self._has_flag(_COMPILE_FLAGS)
         return arguments
 
     def _has_flag(self, names: tuple[str, ...]) -> bool:
-        return any(flag.split("=")[0] in names for flag in self._flags)
+        return any(flag.startswith(names) for flag in self._flags)
 
     def _count_steps(self) -> None:
         """Count what comes out of the engine core, at the one place where all of it passes."""
