@@ -1,0 +1,105 @@
+"""One output line as bytes: what a worker builds for each request, and the producer for each line it refuses.
+
+Strict JSON in UTF-8 on one physical line: no NaN, no lone surrogate, no line end inside (docs/wire.md).
+"""
+
+import math
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from common.errors import ErrorKind
+
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+
+
+class Meta(NamedTuple):
+    """Where a result comes from; what does not apply is None. Times are aware, in UTC."""
+
+    model: str | None = None
+    model_revision: str | None = None
+    engine: str | None = None
+    request_sha256: str | None = None
+    """Hex digest over the canonical JSON of url and body."""
+    attempts: int | None = None
+    deliveries: int | None = None
+    worker: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    queue_s: float | None = None
+    latency_s: float | None = None
+
+
+def build_result_line(
+    *,
+    job: str,
+    seq: int,
+    custom_id: str | None,
+    line: int,
+    status: int,
+    request_id: str | None,
+    body: object,
+    kind: ErrorKind | None,
+    message: str,
+    meta: Meta,
+    original: bytes | None,
+) -> bytes:
+    """The whole result line, without its LF.
+
+    `body`: strict JSON as bytes, or an object; None for a failure: its error object is made here. `kind`: None exactly
+    when `status` is 200. `original`: the user's line as JSON where the result carries it.
+    """
+    if body is None and kind is not None:
+        body = error_object(kind, message=message, status=status)
+    fields: dict[str, Any] = {"id": f"{job}-{seq}", "custom_id": custom_id, "line": line}
+    if original is not None:
+        fields["request"] = _embedded(original)
+    fields["response"] = {
+        "status_code": status,
+        "request_id": request_id,
+        "body": _embedded(body) if isinstance(body, bytes) else body,
+    }
+    fields["error"] = None if kind is None else {"code": kind.value, "message": message}
+    fields["meta"] = meta._asdict()
+    try:
+        return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+    except TypeError:
+        return orjson.dumps(strict(fields), option=orjson.OPT_UTC_Z)
+
+
+def error_object(kind: ErrorKind, *, message: str, status: int) -> dict[str, Any]:
+    """The OpenAI error object for a failure that no engine has put into words."""
+    return {"error": {"message": message, "type": kind.value, "param": None, "code": status}}
+
+
+def strict(value: Any) -> Any:
+    """`value` as strict JSON can hold it: NaN and infinities become null, lone surrogates U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
+        return _to_float(value)
+    if isinstance(value, dict):
+        return {strict(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    return value
+
+
+def _embedded(json: bytes) -> orjson.Fragment:
+    """`json` as it stands: parsing and writing it again would cost more than the rest of the line.
+
+    A line end can stand only between tokens there, where a blank is as good.
+    """
+    if b"\n" in json or b"\r" in json:
+        json = json.replace(b"\r", b" ").replace(b"\n", b" ")
+    return orjson.Fragment(json)
+
+
+def _to_float(value: int) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
