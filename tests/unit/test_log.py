@@ -1,0 +1,38 @@
+"""Secrets do not reach the logs, by whichever way they come."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.log import Event, configure, get_logger, redact
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("redis://user:pw@host/0", "redis://***@host/0"),
+        ("rediss://:pw@host:1/0", "rediss://***@host:1/0"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+        ("HF_TOKEN=hf_abcdefgh12345", "HF_TOKEN=***"),
+        ("seen hf_abcdefgh12345 here", "seen *** here"),
+        ('{"password": "x y"}', '{"password": "*** y"}'),
+        ("600 prompt_tokens 5", "600 prompt_tokens 5"),
+    ],
+)
+def test_redact(text: str, safe: str) -> None:
+    assert redact(text) == safe
+
+
+def test_file_holds_json_lines_of_ours_and_of_libraries(tmp_path: Path) -> None:
+    import logging
+
+    path = tmp_path / "bakehouse.log"
+    configure(level="info", file=path, quiet_terminal=True)
+    get_logger("worker.test").info(Event.WORKER_READY, url="redis://:secret-word@h/0")
+    get_logger("worker.test").debug(Event.HINT_DROPPED)
+    logging.getLogger("elsewhere").warning("at %s", "redis://:secret-word@h/0")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["worker_ready", "at redis://***@h/0"]
+    assert "secret-word" not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
