@@ -11,9 +11,11 @@ import typer
 
 from common.errors import BakehouseError, ExitCode
 from common.log import configure
+from common.settings import load
+from worker.cli_options import FlowerOptions, StartOptions
+from worker.flower_page import run_flower
 from worker.launch import plan_workers
 from worker.node import find_groups, supervise
-from worker.start_options import StartOptions
 
 T = TypeVar("T")
 
@@ -53,6 +55,18 @@ START_EXAMPLES = """Examples:
 * a simulated engine, no GPU, no model: `worker start --engine sim --workers 2`
 """
 
+FLOWER_HELP = """Show micro-batches as they pass the workers, in Flower.
+
+A row is one micro-batch, never a prompt or an answer. Needs `pip install 'bakehouse[monitor]'`.
+"""
+
+FLOWER_EXAMPLES = """Examples:
+
+* on this machine alone, http://127.0.0.1:5555: `worker flower`
+
+* another Redis, another port: `worker flower --redis-url redis://head:6379/0 --port 8888`
+"""
+
 
 class Command(Generic[T]):
     """A verb of one parameter, a dataclass, as a command with a flag for each of its fields."""
@@ -82,12 +96,16 @@ def say(sentence: str) -> None:
     print(f"worker: {sentence}", file=sys.stderr, flush=True)
 
 
-@app.callback()
-def _several_verbs() -> None:
-    """Keeps `start` a word of its own while there are few verbs."""
+def flower(given: FlowerOptions) -> None:
+    """`worker flower`: serve the page until it is stopped."""
+    settings = load(given.config, redis_url=given.redis_url)
+    configure(level=settings.log_level, file=settings.log_file)
+    flags = given.flower_flags or []
+    run_flower(settings, port=given.port, host=given.host, basic_auth=given.basic_auth, flags=flags)
 
 
 app.command("start", help=START_HELP, epilog=START_EXAMPLES)(Command(StartOptions, start))
+app.command("flower", help=FLOWER_HELP, epilog=FLOWER_EXAMPLES)(Command(FlowerOptions, flower))
 
 
 def main() -> None:

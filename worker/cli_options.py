@@ -1,4 +1,4 @@
-"""The flags of `worker start`, as one frozen dataclass, and what follows from them: knobs, options of a worker."""
+"""The flags of `worker`'s verbs, a frozen dataclass each, and what follows from them: knobs, options of a worker."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -10,16 +10,18 @@ import typer
 from common.errors import RefusedError
 from common.settings import Settings, load
 from worker.engines.sim_profiles import SimProfile, parse_patterns
+from worker.flower_page import LOOPBACK, PORT
 from worker.options import SimOptions, WorkerOptions
 
 GPUS = "GPUs"
+REDIS = "redis://, rediss:// or unix://; default BAKEHOUSE_REDIS_URL, else this machine's."
 SIM = "The simulated engine"
 RUNNING = "Running"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartOptions:
-    """What the user gave; None where a default is to be found elsewhere."""
+    """`worker start`: what the user gave; None where a default is to be found elsewhere."""
 
     vllm_flags: Annotated[
         list[str] | None, typer.Argument(metavar="[-- VLLM FLAGS]", help="Handed to vLLM as they are.")
@@ -29,10 +31,7 @@ class StartOptions:
         str | None, typer.Option(help="What requests call it; default the NAME, else the folder's name.")
     ] = None
     engine: Annotated[Literal["vllm", "sim"], typer.Option(help="The real engine, or a simulated one.")] = "vllm"
-    redis_url: Annotated[
-        str | None,
-        typer.Option(help="redis://, rediss:// or unix://; default BAKEHOUSE_REDIS_URL, else this machine's."),
-    ] = None
+    redis_url: Annotated[str | None, typer.Option(help=REDIS)] = None
     config: Annotated[Path | None, typer.Option(help="YAML file of knobs; environment and flags win.")] = None
 
     gpus: Annotated[
@@ -125,3 +124,19 @@ class StartOptions:
             places=self.sim_profile.default_places if places is None else places,
             patterns=patterns,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowerOptions:
+    """`worker flower`."""
+
+    flower_flags: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- FLOWER FLAGS]", help="Handed to Flower as they are.")
+    ] = None
+    redis_url: Annotated[str | None, typer.Option(help=REDIS)] = None
+    config: Annotated[Path | None, typer.Option(help="YAML file of knobs; environment and flags win.")] = None
+    port: Annotated[int, typer.Option(help="Where it listens.")] = PORT
+    host: Annotated[str, typer.Option(help="Any but loopback needs a login.")] = LOOPBACK
+    basic_auth: Annotated[
+        str | None, typer.Option(metavar="USER:PASSWORD", help="The login it asks for.", envvar="FLOWER_BASIC_AUTH")
+    ] = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import redis
 
 from common.broker import check_server, make_client, redis_url
-from common.errors import ExitCode, StoppedError
+from common.errors import ExitCode, RefusedError, StoppedError
 from common.log import Event, get_logger, redact
 from common.settings import Settings
 from worker.certificates import Cause, certify
@@ -31,11 +31,13 @@ def find_groups(options: WorkerOptions, *, gpus: str | None) -> list[tuple[str, 
 
     Not given: every GPU for vLLM where there are any, none for the simulated engine.
     """
-    if gpus is None:
-        gpus = "none" if options.engine == "sim" else "all"
-    if gpus == "none":
+    wanted = gpus or ("none" if options.engine == "sim" else "all")
+    if wanted == "none":
         return []
-    return group(select(gpus, found=list_gpus(), environment=os.environ), size=options.tensor_parallel_size)
+    devices = select(wanted, found=list_gpus(), environment=os.environ)
+    if gpus == "all" and not devices:
+        raise RefusedError("no GPU found", where="--gpus all", do="--gpus none for workers on the CPU")
+    return group(devices, size=options.tensor_parallel_size)
 
 
 def supervise(plans: Sequence[Plan], *, settings: Settings, say: Callable[[str], None]) -> ExitCode:
