@@ -1,0 +1,239 @@
+"""A job's folder on one host's local disk: everything that is known of the job and survives every process.
+
+    JOBS/<job>/  job.json  journal.sqlite  lock  input/  output/  config/inference_config.yaml  logs/  quarantine/
+
+Folders have mode 0700 and files 0600. A folder appears under its name only when it is complete.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Self
+
+import yaml
+
+from common.errors import RefusedError
+from common.settings import Settings
+from producer.input_file import (
+    STDIN,
+    Fingerprint,
+    check_input,
+    check_same_as_spooled,
+    create_private,
+    open_stdin,
+    spool,
+    take_fingerprint,
+)
+from producer.job_lock import JobLock, check_local_disk, read_holder
+from producer.job_spec import JobSpec, check_job_id, read_spec
+
+_FOLDERS = ("input", "output", "config", "logs", "quarantine")
+_READ_BYTES = 1024 * 1024
+
+
+class JobDirectory:
+    """One job's folder. Made by `create`, found again by `open` or `find_same`."""
+
+    def __init__(self, path: Path, spec: JobSpec) -> None:
+        self.path = path
+        self.spec = spec
+        self.journal_path = path / "journal.sqlite"
+        self.input_path = path / "input" / "spooled.jsonl" if spec.spooled else Path(spec.input)
+        self.output_path = Path(spec.output) if spec.output else path / "output" / "results.jsonl"
+        self.errors_path = path / "output" / "errors.jsonl"
+        self.config_path = path / "config" / "inference_config.yaml"
+        self.log_path = path / "logs" / "producer.log"
+        self.worker_log_path = path / "logs" / "worker.log"
+        self.quarantine_path = path / "quarantine"
+        self.lock_path = path / "lock"
+
+    @classmethod
+    def create(
+        cls, jobs: Path, spec: JobSpec, *, settings: Settings, overwrite: bool = False, fresh: bool = False
+    ) -> Self:
+        """Make the folder of a new job; standard input, pipes and gzip are spooled first, which blocks until they end.
+
+        With `overwrite` an output file that is there is removed; with `fresh` the same job may exist already. Raises
+        `RefusedError`: the input cannot be read, the output may not be written, the id is taken, or `jobs` is on a
+        network file system.
+        """
+        jobs = jobs.absolute()
+        check_local_disk(jobs)
+        _check_output(jobs, spec, overwrite=overwrite)
+        jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        named = spec.named(datetime.now(UTC))
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=jobs))
+        try:
+            named = _fill(draft, named, settings)
+            with JobLock(jobs / ".lock", wait=True):
+                _check_output(jobs, spec, overwrite=overwrite)
+                if not fresh and (same := cls.find_same(jobs, spec)):
+                    raise RefusedError("this job exists already", where=str(same.path), do="continue it")
+                if (jobs / named.job).exists():
+                    raise RefusedError(
+                        "this job id is taken", where=str(jobs / named.job), do="choose another --job-id"
+                    )
+                if named.output and overwrite:
+                    Path(named.output).unlink(missing_ok=True)
+                draft.rename(jobs / named.job)
+                _sync_folder(jobs)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return cls(jobs / named.job, named)
+
+    @classmethod
+    def open(cls, jobs: Path, job: str) -> Self:
+        """The folder of the job `job`. Raises `RefusedError` naming the folder searched."""
+        path = jobs.absolute() / check_job_id(job)
+        if not (path / "job.json").is_file():
+            raise RefusedError(
+                f"no job {job} here", where=str(jobs.absolute()), do="see producer status; set --jobs or BAKEHOUSE_JOBS"
+            )
+        return cls(path, read_spec(path / "job.json"))
+
+    @classmethod
+    def list_all(cls, jobs: Path) -> list[Self]:
+        """Every job in `jobs` that can be read, oldest first."""
+        found = []
+        for path in jobs.absolute().glob("*/job.json"):
+            if not path.parent.name.startswith("."):
+                try:
+                    found.append(cls(path.parent, read_spec(path)))
+                except RefusedError:
+                    continue
+        return sorted(found, key=lambda directory: (directory.spec.created_at, directory.spec.job))
+
+    @classmethod
+    def find_same(cls, jobs: Path, spec: JobSpec) -> Self | None:
+        """The newest job that a command with `spec` asks for again, None if there is none.
+
+        Raises `RefusedError` when the id in `spec` belongs to a different job.
+        """
+        if not spec.job:
+            same = [found for found in cls.list_all(jobs) if not spec.differs_from(found.spec)]
+            return same[-1] if same else None
+        if not (jobs / spec.job / "job.json").is_file():
+            return None
+        found = cls.open(jobs, spec.job)
+        if differing := spec.differs_from(found.spec):
+            raise RefusedError(
+                f"job {spec.job} is another job: its {', '.join(differing)} differ",
+                where=str(found.path),
+                do="give another --job-id, or the same arguments",
+            )
+        return found
+
+    def check_input_unchanged(self) -> None:
+        """Raises `RefusedError` naming --fresh when the input is not what the job began with.
+
+        A spooled input whose source is gone, or cannot be read twice, is as good as its copy.
+        """
+        spec = self.spec
+        source = Path(spec.input)
+        if spec.spooled and self.input_path.is_file() and (spec.input == STDIN or not source.is_file()):
+            return
+        before = Fingerprint(spec.input_size, spec.input_mtime_ns, spec.input_block_hashes)
+        try:
+            now = take_fingerprint(source)
+        except OSError as error:
+            raise RefusedError(f"the input cannot be read: {error.strerror}", where=spec.input) from error
+        if not now.same_as(before):
+            raise RefusedError(
+                f"the input has changed since job {spec.job} began ({before.size} bytes then, {now.size} now)",
+                where=spec.input,
+                do="put it back, or give --fresh for a new job (with --overwrite, or another -o)",
+            )
+
+    def check_stdin_unchanged(self) -> None:
+        """Read all of standard input; raises `RefusedError` naming --fresh unless it is what this job has spooled."""
+        with open_stdin() as stream:
+            check_same_as_spooled(stream, self.input_path)
+
+    def open_input(self) -> BinaryIO:
+        """The input, open for `reader.read_lines` at its start."""
+        return self.input_path.open("rb", buffering=_READ_BYTES)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Own the job for the time of the block.
+
+        Raises `RefusedError`: another process owns it (its host and pid are named), the disk is a network file system,
+        or a newer job has taken over the output file.
+        """
+        check_local_disk(self.path)
+        with JobLock(self.lock_path):
+            for other in _owners(self.path.parent, self.output_path):
+                if other.spec.created_at > self.spec.created_at:
+                    raise RefusedError(
+                        f"the output belongs to the newer job {other.spec.job}", where=str(self.output_path)
+                    )
+            yield
+
+
+def _fill(draft: Path, spec: JobSpec, settings: Settings) -> JobSpec:
+    for name in _FOLDERS:
+        (draft / name).mkdir(mode=0o700)
+    source, copy = Path(spec.input), draft / "input" / "spooled.jsonl"
+    spooled = spec.input == STDIN or check_input(source)
+    if spooled:
+        with open_stdin() if spec.input == STDIN else source.open("rb") as stream:
+            spool(stream, copy)
+    size, mtime_ns, hashes = take_fingerprint(source if spec.input != STDIN and source.is_file() else copy)
+    facts = {"spooled": spooled, "input_size": size, "input_mtime_ns": mtime_ns, "input_block_hashes": hashes}
+    spec = spec.model_copy(update=facts)
+    effective = settings.model_dump(mode="json", exclude={"redis_url"})
+    _write(draft / "config" / "inference_config.yaml", yaml.safe_dump(effective, sort_keys=False).encode())
+    _write(draft / "job.json", spec.model_dump_json(indent=2).encode() + b"\n")
+    _sync_folder(draft)
+    return spec
+
+
+def _check_output(jobs: Path, spec: JobSpec, *, overwrite: bool) -> None:
+    if spec.output is None:
+        return
+    output = Path(spec.output)
+    if not output.parent.is_dir():
+        raise RefusedError("the output's folder does not exist", where=str(output.parent), do="make it first")
+    if spec.input != STDIN and _is_same(output, Path(spec.input)):
+        raise RefusedError("the output is the input", where=spec.output, do="choose another -o")
+    owners = _owners(jobs, output)
+    for owner in owners:
+        if holder := read_holder(owner.lock_path):
+            raise RefusedError(f"job {owner.spec.job} is writing this file ({holder})", where=spec.output)
+    if output.exists():
+        _check_existing_output(output, owners, overwrite=overwrite)
+
+
+def _check_existing_output(output: Path, owners: list[JobDirectory], *, overwrite: bool) -> None:
+    if not output.is_file():
+        raise RefusedError("the output is no regular file", where=str(output), do="choose another -o")
+    if output.stat().st_size and not overwrite:
+        whose = f"holds results of job {owners[-1].spec.job}" if owners else "is not empty"
+        raise RefusedError(f"the output {whose}", where=str(output), do="choose another -o, or give --overwrite")
+
+
+def _owners(jobs: Path, output: Path) -> list[JobDirectory]:
+    return [found for found in JobDirectory.list_all(jobs) if _is_same(found.output_path, output)]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with create_private(path) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

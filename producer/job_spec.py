@@ -1,0 +1,130 @@
+"""`job.json`: what a job is, frozen at its creation, and what makes two commands ask for the same job."""
+
+import re
+import secrets
+import socket
+from datetime import datetime
+from os.path import abspath
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from common.errors import RefusedError
+from common.settings import Priority, Settings
+from common.wire import WIRE_VERSION
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_IDENTITY = ("input", "output", "model", "worker", "request_timeout_s", "max_retries", "include_request")
+"""Fields that make the same job. Knobs that change only its pace (sizes, linger, priority, caps) do not count."""
+
+
+class EmbeddedWorker(BaseModel):
+    """The worker that `producer run` brings along: which engine, which model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: Literal["vllm", "sim"] = "vllm"
+    model: str | None = None
+    """Path or name; None only with the simulated engine."""
+    served_model_name: str | None = None
+    workers: int = 1
+    """How many, where they have no GPU."""
+    tensor_parallel_size: int = 1
+    gpus: str | None = None
+    sim_profile: str | None = None
+    sim_seconds: float | None = None
+    sim_places: int | None = None
+    sim_patterns: tuple[str, ...] = ()
+    vllm_flags: tuple[str, ...] = ()
+
+
+class JobSpec(BaseModel):
+    """One job. `job`, `created_at`, `host`, `spooled` and the fingerprint are filled in when its directory is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    v: int = WIRE_VERSION
+    job: str = ""
+    created_at: str = ""
+    """UTC, ISO 8601."""
+    host: str = ""
+    input: str
+    """Absolute path, or `-`."""
+    output: str | None
+    """Absolute path of the ordered file; None: `output/results.jsonl` in the job directory."""
+    model: str | None
+    redis: Literal["embedded", "given"]
+    """Which kind of server; never its URL, which may hold a password."""
+    worker: EmbeddedWorker | None = None
+
+    batch_size: int
+    batch_tokens: int
+    batch_timeout_s: float
+    request_timeout_s: float
+    max_retries: int
+    max_line_bytes: int
+    include_request: bool
+    priority: Priority
+    max_concurrency: int | None
+    fail_above: float
+
+    spooled: bool = False
+    input_size: int = 0
+    input_mtime_ns: int = 0
+    input_block_hashes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_settings(
+        cls,
+        settings: Settings,
+        *,
+        input: str,
+        output: str | None,
+        model: str | None,
+        redis: Literal["embedded", "given"],
+        worker: EmbeddedWorker | None = None,
+        include_request: bool = False,
+        job: str = "",
+    ) -> Self:
+        """The spec of a command; paths are made absolute, an empty `job` gets its id at creation."""
+        knobs = {name: value for name, value in settings.model_dump().items() if name in cls.model_fields}
+        fixed: dict[str, Any] = {
+            "job": job and check_job_id(job),
+            "input": input if input == "-" else abspath(input),
+            "output": output and abspath(output),
+            "model": model,
+            "redis": redis,
+            "worker": worker,
+            "include_request": include_request,
+        }
+        return cls(**{**knobs, **fixed})
+
+    def differs_from(self, other: "JobSpec") -> list[str]:
+        """Names of the fields in which two specs are different jobs; empty: the same job."""
+        return [name for name in _IDENTITY if getattr(self, name) != getattr(other, name)]
+
+    def named(self, now: datetime) -> Self:
+        """This spec with host, time and, unless it was given, an id like `20261130-141503-3f9a2c`."""
+        job = self.job or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        return self.model_copy(update={"job": job, "created_at": now.isoformat(), "host": socket.gethostname()})
+
+
+def check_job_id(job: str) -> str:
+    """`job`, if it can be a folder's name and stand in a Redis key. Raises `RefusedError`."""
+    if not _JOB_ID.fullmatch(job):
+        raise RefusedError(
+            "a job id is 1 to 64 letters, digits, - and _, a letter or digit first", where=job[:80], do="choose another"
+        )
+    return job
+
+
+def read_spec(path: Path) -> JobSpec:
+    """The spec in the file at `path`. Raises `RefusedError`: missing, unreadable, or of another version."""
+    try:
+        spec = JobSpec.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise RefusedError(f"no job can be read here: {type(error).__name__}", where=str(path)) from error
+    if spec.v != WIRE_VERSION:
+        raise RefusedError(f"a job of version {spec.v}; this is version {WIRE_VERSION}", where=str(path))
+    return spec
