@@ -10,6 +10,7 @@ from enum import StrEnum
 import redis
 
 from common import keys
+from common.claims import Claims
 from worker.options import (
     EXIT_CANNOT_START,
     EXIT_DIED,
@@ -60,20 +61,18 @@ def cause_of(ending: Ending, *, out_of_memory: bool, told_to_leave: bool) -> Cau
 
 
 def certify(client: redis.Redis, incarnation: str, cause: Cause) -> None:
-    """Write one certificate; safe to repeat. Raises `redis.RedisError`."""
+    """Write one certificate and end the heartbeat that outlived its worker. May be repeated. Raises `redis.RedisError`."""
     with client.pipeline(transaction=False) as pipe:
         pipe.hset(keys.DIED, incarnation, cause.value)
         pipe.expire(keys.DIED, keys.DIED_LIFETIME_S)
+        pipe.unlink(keys.worker(incarnation))
         pipe.execute()
 
 
 def holds_any(client: redis.Redis, incarnation: str) -> bool:
     """Whether any micro-batch of a live job is held by `incarnation`. Raises `redis.RedisError`."""
     for name in client.hkeys(keys.JOBS):
-        job = name.decode() if isinstance(name, bytes) else name
-        with client.pipeline(transaction=False) as pipe:
-            for mb in client.smembers(keys.open_set(job)):
-                pipe.hmget(keys.micro_batch(job, int(mb)), "st", "wk")
-            if [b"HELD", incarnation.encode()] in pipe.execute():
-                return True
+        look = Claims(client).look(name.decode() if isinstance(name, bytes) else name)
+        if any(seen.st == "HELD" and seen.worker == incarnation for seen in look.micro_batches.values()):
+            return True
     return False

@@ -98,5 +98,5 @@ def certify_abandoned(client: redis.Redis, *, roster: Roster) -> None:
     for entry in roster.abandoned():
         orphans = roster.end_orphans(entry)
         certify(client, entry.incarnation, Cause.OUTSIDE)
-        roster.remove(entry.incarnation)
+        roster.settle(entry)
         log.warning(Event.WORKER_DIED, worker=entry.incarnation, cause=Cause.OUTSIDE.value, orphans=len(orphans))

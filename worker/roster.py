@@ -4,6 +4,7 @@ One small JSON file a worker under `~/.cache/bakehouse/workers/`, written when i
 certified. So work held by a killed `producer run` need not wait until its holds expire.
 """
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-FORGOTTEN_AFTER_S = 7 * 24 * 3600
-"""Entries of servers that never came back; by then their jobs' keys are gone too."""
+FOREIGN_KEPT_S = 24 * 3600
+"""An entry is certified on whatever Redis the next supervisor is given, since an embedded one moves from run to run;
+one that was noted on another Redis is kept so long for a supervisor there."""
 
 
 class Entry(BaseModel):
@@ -71,14 +73,15 @@ class Roster:
         self._file(incarnation).unlink(missing_ok=True)
 
     def abandoned(self) -> list[Entry]:
-        """Workers on this Redis that are gone and whose supervisor is gone too; forgets what is too old to matter."""
-        found = []
-        for file, entry in self._entries():
-            if time.time() - file.stat().st_mtime > FORGOTTEN_AFTER_S and self._is_gone(entry):
-                file.unlink(missing_ok=True)
-            elif entry.server == self._server and self._is_gone(entry):
-                found.append(entry)
-        return found
+        """Workers of this host that are gone and whose supervisor is gone too, on whatever Redis they were."""
+        return [entry for _, entry in self._entries() if self._is_gone(entry)]
+
+    def settle(self, entry: Entry) -> None:
+        """Forget an abandoned worker that is now certified, unless another Redis may still ask for it."""
+        file = self._file(entry.incarnation)
+        with contextlib.suppress(FileNotFoundError):  # another supervisor settled it
+            if entry.server == self._server or time.time() - file.stat().st_mtime > FOREIGN_KEPT_S:
+                file.unlink()
 
     def end_orphans(self, entry: Entry) -> list[int]:
         """SIGKILL to what is left of a gone worker's process group; returns the pids.

@@ -22,7 +22,8 @@ class SignalInbox:
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for signum in _LEAVE:
-            signal.signal(signum, self._note)
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:  # nohup means it
+                signal.signal(signum, self._note)
         signal.signal(signal.SIGCHLD, self._wake)
 
     def wait(self, timeout_s: float) -> None:

@@ -1,0 +1,65 @@
+"""A supervisor over stand-in workers, for what a real worker would do only by chance: fall, refuse to start, not obey.
+
+As a program: `supervise URL FILE`, which runs `worker.node.supervise` over one stand-in and reads from FILE, at each of
+its starts, how it is to behave.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from common import keys
+from common.broker import make_client
+from common.errors import BakehouseError
+from common.log import configure
+from common.settings import load
+from worker.launch import Plan
+from worker.node import supervise
+from worker.options import WorkerOptions
+
+CHILD = "bakehouse-test:child"
+
+
+def stand_in(url: str, behaviour: str) -> None:
+    """One life of a worker that says that it is ready and then does as it is told."""
+    if behaviour.startswith("exit "):
+        sys.exit(int(behaviour.split()[1]))
+    client = make_client(url)
+    if behaviour == "with child":
+        child = subprocess.Popen(["sleep", "600"])
+        client.set(CHILD, child.pid, ex=600)
+    if behaviour == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+    options = WorkerOptions.from_environment()
+    facts: list[str | int] = ["state", "ready", "results", 0, "pid", os.getpid()]
+    client.hset(keys.worker(options.incarnation), items=facts)
+    client.expire(keys.worker(options.incarnation), 600)
+    if behaviour == "abort":
+        os.abort()
+    while True:
+        signal.pause()
+
+
+def main(url: str, file: Path) -> int:
+    """Supervise one stand-in; returns the exit code."""
+    configure()
+    command = (sys.executable, "-P", "-m", "tests.supervised", "stand-in", url, str(file))
+    plan = Plan(WorkerOptions(engine="sim", gpu="cpu0"), dict(os.environ), command)
+    settings = load(redis_url=url, drain_timeout_s=0.0)
+    try:
+        return supervise([plan], settings=settings, say=lambda words: print(words, file=sys.stderr))
+    except BakehouseError as error:
+        print(error, file=sys.stderr)
+        return int(error.exit_code)
+
+
+if __name__ == "__main__":
+    role, redis_url, behaviour_file = sys.argv[1:]
+    if role == "supervise":
+        sys.exit(main(redis_url, Path(behaviour_file)))
+    stand_in(redis_url, Path(behaviour_file).read_text())
