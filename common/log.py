@@ -58,6 +58,7 @@ class Event(StrEnum):
     MICRO_BATCH_REPAIRED = "micro_batch_repaired"
     ENTRY_QUARANTINED = "entry_quarantined"
     COMMAND_RUN = "command_run"
+    COMMAND_FAILED = "command_failed"
     METRICS_SERVED = "metrics_served"
     MESSAGE_LOGGED = "message_logged"
 

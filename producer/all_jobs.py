@@ -1,0 +1,87 @@
+"""`collect --all`: every unfinished job of a folder at once, a thread each, in one process."""
+
+import threading
+import time
+
+from rich.console import Console
+
+from common.errors import BakehouseError, ExitCode, RefusedError
+from common.settings import Settings
+from producer.interrupts import Interrupts
+from producer.job_directory import JobDirectory
+from producer.job_lock import JobLock
+from producer.jobs import all_jobs_lock, read_summary, summarize
+from producer.progress import Lines
+from producer.session import continue_line, run_on_fleet
+from producer.summary import print_summary
+
+TURN_S = 0.2
+AGAIN_S = 5.0
+"""With `follow`, a job that stopped, or that another process had, is tried again after so long."""
+
+
+class AllJobs:
+    """The unfinished jobs of the settings' folder that go to the fleet's Redis."""
+
+    def __init__(self, settings: Settings, console: Console, *, follow: bool) -> None:
+        self._settings = settings
+        self._console = console
+        self._follow = follow
+        self._threads: dict[str, threading.Thread] = {}
+        self._codes: dict[str, int] = {}
+        self._ended_at: dict[str, float] = {}
+        self._interrupts = Interrupts()
+
+    def run(self) -> int:
+        """Block until none is left, with `follow` until interrupted; returns the worst exit code. Main thread only."""
+        self._settings.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with JobLock(all_jobs_lock(self._settings.jobs)), self._interrupts, self._interrupts.watched():
+            while not self._interrupts.count:
+                for directory in self._find():
+                    self._start(directory)
+                if not self._follow and not any(thread.is_alive() for thread in self._threads.values()):
+                    break
+                time.sleep(TURN_S)
+            for thread in self._threads.values():
+                thread.join()
+        return max(self._codes.values(), default=ExitCode.OK)
+
+    def _find(self) -> list[JobDirectory]:
+        """Jobs to start now."""
+        now = time.monotonic()
+        found = []
+        for directory in JobDirectory.list_all(self._settings.jobs):
+            job = directory.spec.job
+            if job in self._threads:
+                ended_at = self._ended_at.get(job)
+                if not self._follow or ended_at is None or now - ended_at < AGAIN_S:
+                    continue
+            if directory.spec.redis == "given" and read_summary(directory) is None:
+                found.append(directory)
+        return found
+
+    def _start(self, directory: JobDirectory) -> None:
+        job = directory.spec.job
+        self._ended_at.pop(job, None)
+        self._codes[job] = ExitCode.NOT_FINISHED
+        self._threads[job] = threading.Thread(target=self._collect, args=(directory,), name=job, daemon=True)
+        self._threads[job].start()
+
+    def _collect(self, directory: JobDirectory) -> None:
+        job = directory.spec.job
+        show = Lines(self._console, name=job)
+        try:
+            directory.check_input_unchanged()
+            with directory.lock(), show:
+                run = run_on_fleet(directory, settings=self._settings, show=show, interrupts=self._interrupts)
+            summary = summarize(directory, run)
+            print_summary(summary, self._console)
+            self._codes[job] = summary.exit_code
+        except RefusedError as error:
+            self._codes[job] = error.exit_code
+            show.say(str(error))
+        except BakehouseError as error:
+            self._codes[job] = error.exit_code
+            show.say(f"{error}\n{continue_line(job)}")
+        finally:
+            self._ended_at[job] = time.monotonic()

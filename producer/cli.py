@@ -1,0 +1,181 @@
+"""The command `producer`: verbs over one call each. Data to stdout, talk to stderr."""
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import typer
+
+from common.errors import BakehouseError, ExitCode
+from producer.cli_options import (
+    CollectOptions,
+    Command,
+    GetOptions,
+    InputOptions,
+    JobOptions,
+    PlaceOptions,
+    RunOptions,
+    StatusOptions,
+)
+from producer.cli_texts import COLLECT, ENQUEUE, GET, RESUME, RUN, STATUS, SUMMARY, Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from producer.summary import Summary
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="producer",
+    help=SUMMARY,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def run(options: RunOptions) -> None:
+    """`producer run`."""
+    from producer import jobs
+    from producer.progress import make_show
+
+    console = stderr()
+    report(jobs.run(options, make_show(console)), options, console)
+
+
+def enqueue(options: InputOptions) -> None:
+    """`producer enqueue`."""
+    from producer import jobs
+    from producer.progress import make_show
+
+    typer.echo(jobs.enqueue(options, make_show(stderr())))
+
+
+def collect(options: CollectOptions) -> None:
+    """`producer collect`: one job, or all of them."""
+    if options.every == (options.job is not None) or (options.follow and not options.every):
+        raise typer.BadParameter("give a JOB, or --all (with --follow to stay)")
+    console = stderr()
+    if options.job is None:
+        from producer.all_jobs import AllJobs
+
+        raise typer.Exit(AllJobs(options.settings(), console, follow=options.follow).run())
+    from producer import jobs
+    from producer.progress import make_show
+
+    report(jobs.collect(options, options.job, make_show(console)), options, console)
+
+
+def resume(options: JobOptions) -> None:
+    """`producer resume`."""
+    from producer import jobs
+    from producer.progress import make_show
+
+    console = stderr()
+    report(jobs.resume(options, options.job, make_show(console)), options, console)
+
+
+def status(options: StatusOptions) -> None:
+    """`producer status`."""
+    from producer.status import read_status
+    from producer.status_table import print_status
+
+    found = read_status(options.settings(), job=options.job)
+    if options.as_json:
+        print_json(found.to_json())
+    else:
+        print_status(found, one=options.job is not None)
+
+
+def get(options: GetOptions) -> None:
+    """`producer get`."""
+    from producer import jobs
+
+    line, code = jobs.get(options)
+    if line is not None:
+        sys.stdout.buffer.write(line + b"\n")
+    elif code == ExitCode.FOUND:
+        say(f"job {options.job} has no request {options.custom_id!r}")
+    else:
+        say(f"job {options.job} has no result for {options.custom_id!r} yet\ncontinue: producer resume {options.job}")
+    raise typer.Exit(code)
+
+
+def report(summary: "Summary", options: PlaceOptions, console: "Console") -> None:
+    """End a verb with what its job came to."""
+    from producer.session import continue_line
+    from producer.summary import print_summary
+
+    print_summary(summary, console)
+    if options.as_json:
+        print_json(summary.to_json())
+    if summary.exit_code == ExitCode.NOT_FINISHED:
+        say(continue_line(summary.job))
+    raise typer.Exit(summary.exit_code)
+
+
+def print_json(value: object) -> None:
+    """One JSON object on stdout."""
+    import orjson
+
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def say(text: str) -> None:
+    """Talk goes to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def stderr() -> "Console":
+    """Where talk, bar and summary go."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def _add(options: type[T], verb: Callable[[T], None], text: Text) -> None:
+    app.command(verb.__name__, help=text.help, epilog=text.examples)(Command(options, verb))
+
+
+_add(RunOptions, run, RUN)
+_add(InputOptions, enqueue, ENQUEUE)
+_add(CollectOptions, collect, COLLECT)
+_add(JobOptions, resume, RESUME)
+_add(StatusOptions, status, STATUS)
+_add(GetOptions, get, GET)
+
+
+def main() -> None:
+    """Run one verb; ends the process with its exit code, 3 for every uncaught error."""
+    try:
+        app()
+    except BakehouseError as error:
+        end(error, str(error), error.exit_code)
+    except Exception as error:
+        log_failure()
+        end(error, f"{type(error).__name__}: {error}", ExitCode.NOT_FINISHED)
+
+
+def end(error: Exception, text: str, code: ExitCode) -> NoReturn:
+    """Say what went wrong and how to go on; ends the process."""
+    say("\n".join([f"producer: {text}", *getattr(error, "__notes__", ())]))
+    sys.exit(code)
+
+
+def log_failure() -> None:
+    """The details of an uncaught error: into the log where there is one, else on stderr."""
+    import structlog
+
+    from common.log import Event, get_logger
+
+    if structlog.is_configured():
+        get_logger(__name__).info(Event.COMMAND_FAILED, exc_info=True)
+    else:
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main()

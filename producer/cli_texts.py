@@ -1,0 +1,95 @@
+"""What `--help` says of each verb of `producer`: what it does, how it ends, examples."""
+
+from typing import NamedTuple
+
+SUMMARY = """Turn a file of LLM requests into a file of ordered results.
+
+Exit codes: 0 all good · 1 finished, and some result is not 200 · 2 refused before any work · 3 not finished, go on with
+`producer resume JOB` · 130 interrupted, likewise.
+"""
+
+
+class Text(NamedTuple):
+    """Help of one verb."""
+
+    help: str
+    examples: str
+
+
+RUN = Text(
+    """Run a file of requests to its end, with a progress bar and a summary.
+
+With no Redis given it brings an embedded Valkey and one local worker along, and stops both at the end. With --redis-url
+or BAKEHOUSE_REDIS_URL the fleet that is there does the work.
+
+The same command again goes on with a job that stopped, and says again what a finished one came to. Ctrl-C once lets
+what runs finish; twice ends at once. Nothing is lost either way.
+""",
+    """Examples:
+
+* a model in a folder, on this machine: `producer run requests.jsonl -o results.jsonl --model ./models/smollm2`
+
+* no model at all, answers made up: `producer run requests.jsonl -o results.jsonl --engine sim`
+
+* flags for vLLM: `producer run requests.jsonl --model Qwen/Qwen3-8B -- --max-model-len 8192`
+
+* a fleet: `producer run requests.jsonl -o results.jsonl --redis-url redis://head:6379/0`
+""",
+)
+
+ENQUEUE = Text(
+    """Put the first part of a file of requests into Redis; prints the job id, and nothing else, on stdout.
+
+The rest follows as results come back, fed by a collector: `producer collect JOB`. The same command again enqueues
+nothing twice.
+""",
+    """Examples:
+
+* `JOB=$(producer enqueue requests.jsonl -o results.jsonl --redis-url redis://head:6379/0)`
+
+* a name of your own: `producer enqueue requests.jsonl --job-id nightly-2026-11-30`
+""",
+)
+
+COLLECT = Text(
+    """Own a job until it is done: feed it, take in its results, write them in order. One collector a job.
+
+With --all every unfinished job in the folder of jobs, at once; with --follow it stays and takes up new ones.
+""",
+    """Examples:
+
+* `producer collect "$JOB" --redis-url redis://head:6379/0`
+
+* as a service: `producer collect --all --follow`
+""",
+)
+
+RESUME = Text(
+    """Go on with a job, whatever stopped it; on its own host.
+
+A job that brought its own Redis and worker along brings them along again. A finished job only says what it came to.
+""",
+    """Examples:
+
+* `producer resume 20261130-141503-3f9a2c`
+""",
+)
+
+STATUS = Text(
+    """How jobs stand, and which workers are live: from any host that reaches Redis, else from the folder of jobs.""",
+    """Examples:
+
+* `producer status`
+
+* one job, for a program: `producer status nightly-2026-11-30 --json`
+""",
+)
+
+GET = Text(
+    """Print the result line of one request, on the job's own host. Ends with 1 where there is no such request, 3 where
+it has no result yet.""",
+    """Examples:
+
+* `producer get nightly-2026-11-30 request-17`
+""",
+)

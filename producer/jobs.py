@@ -1,0 +1,139 @@
+"""What the verbs about one job call: from their options to what the job came to."""
+
+from pathlib import Path
+
+from common.errors import ExitCode, RefusedError
+from common.settings import Settings
+from producer.cli_options import GetOptions, InputOptions, PlaceOptions
+from producer.counts import Counts
+from producer.job_directory import JobDirectory
+from producer.job_lock import read_holder
+from producer.journal_reader import JournalReader
+from producer.progress import Show
+from producer.reader import hash_id
+from producer.session import Run, run_job
+from producer.submission import make_spec
+from producer.summary import Summary
+
+
+def run(options: InputOptions, show: Show) -> Summary:
+    """Run the job that `options` ask for until it is done: a new one, or the same one from where it stopped."""
+    settings = options.settings()
+    return finish(find_or_create(options, settings), settings=settings, show=show)
+
+
+def enqueue(options: InputOptions, show: Show) -> str:
+    """Feed the first window of the job that `options` ask for, unless it is owned or done; returns its id."""
+    settings = options.settings()
+    directory = find_or_create(options, settings)
+    job = directory.spec.job
+    if read_summary(directory) is not None:
+        show.say(f"job {job} is finished")
+        return job
+    try:
+        with directory.lock():
+            counts = run_job(directory, settings=settings, show=show, until="fed").outcome.counts
+    except RefusedError:
+        if (holder := read_holder(directory.lock_path)) is None:
+            raise
+        show.say(f"job {job} is being worked on by {holder}")
+    else:
+        show.say(describe_enqueued(counts, job=job, collector=read_holder(all_jobs_lock(settings.jobs))))
+    return job
+
+
+def describe_enqueued(counts: Counts, *, job: str, collector: str | None) -> str:
+    """How much of a job is in Redis, how much waits, and for whom."""
+    out = f"{counts.fed - counts.done:,} requests are in Redis"
+    if not counts.fed and counts.total is None:
+        out = "nothing is in Redis yet, since no live worker says which models it serves"
+    waiting = "the rest of the file" if counts.total is None else f"{counts.total - counts.fed:,} more"
+    rest = "" if counts.total == counts.fed else f", {waiting} will be fed by a collector"
+    who = f"the one of {collector} takes it up" if collector else f"none is alive: producer collect {job}"
+    return f"{out}{rest}; results are written by a collector, and {who}"
+
+
+def collect(options: PlaceOptions, job: str, show: Show) -> Summary:
+    """Own a job on the fleet's Redis until it is done."""
+    settings = options.settings()
+    directory = JobDirectory.open(settings.jobs, job)
+    if directory.spec.redis == "embedded":
+        raise RefusedError(f"job {job} was begun with its own Redis and worker", do=f"producer resume {job}")
+    directory.check_input_unchanged()
+    return finish(directory, settings=settings, show=show)
+
+
+def resume(options: PlaceOptions, job: str, show: Show) -> Summary:
+    """Go on with a job, whatever stopped it, on the kind of Redis it was begun on."""
+    settings = options.settings()
+    directory = JobDirectory.open(settings.jobs, job)
+    directory.check_input_unchanged()
+    return finish(directory, settings=settings, show=show)
+
+
+def get(options: GetOptions) -> tuple[bytes | None, ExitCode]:
+    """The result line of one request and how the command ends: 1 no such request, 3 no result yet."""
+    directory = JobDirectory.open(options.settings().jobs, options.job)
+    with JournalReader.open(directory.journal_path) as journal:
+        if not journal.has_id(hash_id(options.custom_id)):
+            still_reading = journal.checkpoint().counts.total is None
+            return None, ExitCode.NOT_FINISHED if still_reading else ExitCode.FOUND
+        line = journal.lookup(options.custom_id, output=directory.output_path)
+        return line, ExitCode.NOT_FINISHED if line is None else ExitCode.OK
+
+
+def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
+    """The job that `options` ask for: the same one if it is there, unless --fresh. Raises `RefusedError`."""
+    spec = make_spec(options, settings)
+    same = None if options.fresh else JobDirectory.find_same(settings.jobs, spec)
+    if same is None:
+        return JobDirectory.create(settings.jobs, spec, settings=settings, overwrite=options.overwrite)
+    same.check_input_unchanged()
+    return same
+
+
+def finish(directory: JobDirectory, *, settings: Settings, show: Show) -> Summary:
+    """Run the job in `directory` until it is done; a job that is done already only says what it came to."""
+    done = read_summary(directory)
+    if done is not None:
+        show.say(f"job {directory.spec.job} was finished before; --fresh runs it again")
+        return done
+    with directory.lock(), show:
+        return summarize(directory, run_job(directory, settings=settings, show=show))
+
+
+def summarize(directory: JobDirectory, run: Run) -> Summary:
+    """What `run` came to."""
+    outcome = run.outcome
+    state = "completed" if outcome.state == "done" else outcome.state
+    return Summary(
+        job=directory.spec.job,
+        state=state,
+        exit_code=outcome.exit_code,
+        output=str(directory.output_path),
+        counts=outcome.counts,
+        elapsed_s=round(run.elapsed_s, 3),
+    )
+
+
+def all_jobs_lock(jobs: Path) -> Path:
+    """What `collect --all` holds on a folder of jobs."""
+    return jobs.absolute() / ".collector"
+
+
+def read_summary(directory: JobDirectory) -> Summary | None:
+    """What a finished job came to, from its journal; None while it is not finished."""
+    if not directory.journal_path.is_file():
+        return None
+    with JournalReader.open(directory.journal_path) as journal:
+        checkpoint = journal.checkpoint()
+    if checkpoint.state != "done" or checkpoint.exit_code is None:
+        return None
+    return Summary(
+        job=directory.spec.job,
+        state="completed",
+        exit_code=checkpoint.exit_code,
+        output=str(directory.output_path),
+        counts=checkpoint.counts,
+        elapsed_s=None,
+    )

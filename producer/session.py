@@ -1,0 +1,128 @@
+"""One job's run from its lock to its outcome: on the fleet's Redis, or on a server and a worker brought along."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Literal, NamedTuple
+
+from common.broker import check_server, make_app, make_client, redis_url
+from common.errors import BakehouseError, ExitCode, InterruptedJobError, StoppedError
+from common.log import configure, redact
+from common.settings import Settings
+from producer.collector import Collector, Outcome
+from producer.embedded import EmbeddedServer
+from producer.interrupts import Interrupts
+from producer.job_directory import JobDirectory
+from producer.job_spec import EmbeddedWorker
+from producer.keeper import Embedded, Keeper
+from producer.local_worker import LocalWorker, worker_arguments, worker_environment
+from producer.progress import Show, make_on_wait
+
+Until = Literal["fed", "done"]
+
+
+class Run(NamedTuple):
+    """What one run came to."""
+
+    outcome: Outcome
+    elapsed_s: float
+    """From the collector's start to its end; an embedded worker was ready before."""
+
+
+def run_job(directory: JobDirectory, *, settings: Settings, show: Show, until: Until = "done") -> Run:
+    """Run the job in `directory` until it is fed or done. Blocks; from the main thread only.
+
+    Raises `RefusedError` when another process owns the job, `StoppedError` and `InterruptedJobError` when it is not
+    finished: the same command goes on with it.
+    """
+    configure(level=settings.log_level, file=settings.log_file or directory.log_path, quiet_terminal=True)
+    with ExitStack() as open_:
+        open_.enter_context(resumable(directory.spec.job))
+        interrupts = open_.enter_context(Interrupts())
+        if directory.spec.worker is None:
+            return run_on_fleet(directory, settings=settings, show=show, interrupts=interrupts, until=until)
+        return _run_embedded(directory, directory.spec.worker, settings=settings, show=show, interrupts=interrupts)
+
+
+@contextmanager
+def resumable(job: str) -> Iterator[None]:
+    """Whatever stops the block names the way to go on, unless it was refused or is over."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, BakehouseError) or error.exit_code != ExitCode.REFUSED:
+            error.add_note(continue_line(job))
+        raise
+
+
+def continue_line(job: str) -> str:
+    """What to type to go on with `job`."""
+    return f"continue: producer resume {job}"
+
+
+def run_on_fleet(
+    directory: JobDirectory, *, settings: Settings, show: Show, interrupts: Interrupts, until: Until = "done"
+) -> Run:
+    """Run the job in `directory` on the Redis that `settings` name, with whatever workers are there."""
+    url = redis_url(settings)
+    client = make_client(url, socket_timeout_s=settings.socket_timeout_s)
+    version = check_server(client, url=url)
+    show.say(f"job {directory.spec.job} on {version} at {redact(url)}")
+    collector = Collector(directory, settings=settings, client=client, app=make_app(settings), on_progress=show.update)
+    return _collect(directory, collector, interrupts=interrupts, show=show, until=until)
+
+
+def _run_embedded(
+    directory: JobDirectory, spec: EmbeddedWorker, *, settings: Settings, show: Show, interrupts: Interrupts
+) -> Run:
+    with EmbeddedServer(directory.path / "redis", log_path=directory.path / "logs" / "redis.log") as server:
+        show.say(f"job {directory.spec.job} on embedded {server.version} and {describe_worker(spec)}")
+        settings = settings.model_copy(update={"redis_url": server.url})
+        client = make_client(server.url, socket_timeout_s=settings.socket_timeout_s)
+        worker = LocalWorker(
+            worker_arguments(spec),
+            environment=worker_environment(settings, url=server.url, base=os.environ),
+            log_path=directory.worker_log_path,
+            drain_timeout_s=settings.drain_timeout_s,
+        )
+        with worker:
+            worker.wait_ready(client, count=spec.workers, on_wait=make_on_wait(show))
+            show.wait(None)
+            collector = Collector(
+                directory, settings=settings, client=client, app=make_app(settings), on_progress=show.update
+            )
+            embedded = Embedded(server, worker, client, drain_timeout_s=settings.drain_timeout_s)
+            run = _collect(directory, collector, interrupts=interrupts, show=show, embedded=embedded)
+    if run.outcome.state == "done":
+        server.discard()
+    return run
+
+
+def describe_worker(spec: EmbeddedWorker) -> str:
+    """`one local worker (simulated engine: answers are made up)`."""
+    count = "one local worker" if spec.workers == 1 else f"{spec.workers} local workers"
+    engine = "simulated engine: answers are made up" if spec.engine == "sim" else f"vLLM with {spec.served_model_name}"
+    return f"{count} ({engine})"
+
+
+def _collect(
+    directory: JobDirectory,
+    collector: Collector,
+    *,
+    interrupts: Interrupts,
+    show: Show,
+    embedded: Embedded | None = None,
+    until: Until = "done",
+) -> Run:
+    """Run `collector` under a keeper. Raises what the keeper told it to stop for, else what the collector raises."""
+    keeper = Keeper(collector, job=directory.spec.job, interrupts=interrupts, show=show, embedded=embedded)
+    began = time.monotonic()
+    try:
+        with interrupts.watched(), keeper:
+            outcome = collector.run(until=until)
+    except (StoppedError, InterruptedJobError) as error:
+        if keeper.verdict is None or keeper.verdict is error:
+            raise
+        raise keeper.verdict from error
+    return Run(outcome, time.monotonic() - began)

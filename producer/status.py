@@ -1,0 +1,155 @@
+"""How jobs stand, from any host: what their collectors write in Redis, and on their own host what the journal says."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import orjson
+import redis
+
+from common import keys
+from common.broker import check_server, make_client, redis_url
+from common.errors import BakehouseError, StoppedError
+from common.log import redact
+from common.settings import Settings
+from producer.fleet import Worker, read_fleet
+from producer.job_directory import JobDirectory
+from producer.job_lock import read_holder
+from producer.journal_reader import JournalReader
+
+_STATES = {
+    "open": "in_progress",
+    "rebuilding": "in_progress",
+    "paused": "paused",
+    "cancelling": "cancelling",
+    "sealed": "cancelling",
+    "done": "completed",
+}
+"""`info.state` -> what the user sees: OpenAI's words, and paused."""
+COUNTS = ("total", "fed", "done", "failed", "blank", "retried", "duplicates")
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job."""
+
+    job: str
+    state: str
+    counts: dict[str, int | None]
+    """By the names in `COUNTS`; None where it is not known."""
+    exit_code: int | None = None
+    host: str | None = None
+    directory: str | None = None
+    output: str | None = None
+    collector: str | None = None
+    """Who works on it, on this host; None: nobody, or it belongs to another host."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that is known."""
+
+    jobs: list[JobStatus]
+    workers: list[Worker]
+    redis: str | None
+    """Where it was asked; None: not reached."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as one object."""
+        workers = [worker._asdict() for worker in self.workers]
+        jobs = [_flat(asdict(job)) for job in self.jobs]
+        return {"jobs": jobs, "workers": workers, "redis": self.redis}
+
+
+def read_status(settings: Settings, *, job: str | None) -> Status:
+    """Every known job, or the one named `job`. On a job's own host its journal, which is the truth, comes first.
+
+    Raises `StoppedError` when `job` is not known, or nothing is known and Redis cannot be reached.
+    """
+    local = {found.spec.job: found for found in JobDirectory.list_all(settings.jobs)}
+    remote: dict[str, dict[str, str]] = {}
+    workers: tuple[Worker, ...] = ()
+    where = None
+    try:
+        client = _connect(settings)
+        remote = _read_remote(client, job)
+        workers = read_fleet(client).workers
+        where = redact(redis_url(settings))
+    except BakehouseError:
+        if settings.redis_url is not None and not local:
+            raise
+    except redis.RedisError as error:
+        if not local:
+            raise StoppedError(f"Redis cannot be asked: {error}", where=redact(redis_url(settings))) from error
+    names = sorted(local.keys() | remote.keys()) if job is None else [job]
+    jobs = [_status_of(name, local.get(name), remote.get(name)) for name in names]
+    if job is not None and jobs[0] is None:
+        raise StoppedError(f"no job {job}, neither here nor in Redis", where=str(settings.jobs.absolute()))
+    return Status([found for found in jobs if found is not None], list(workers), where)
+
+
+def _connect(settings: Settings) -> redis.Redis:
+    url = redis_url(settings)
+    client = make_client(url, socket_timeout_s=min(3.0, settings.socket_timeout_s))
+    check_server(client, url=url)
+    return client
+
+
+def _read_remote(client: redis.Redis, job: str | None) -> dict[str, dict[str, str]]:
+    """`info` of each job in Redis, with host and directory where they are known."""
+    listed = cast(dict[bytes, bytes], client.hgetall(keys.JOBS))
+    names = {name.decode() for name in listed} if job is None else {job}
+    found = {}
+    for name in names:
+        info = cast(dict[bytes, bytes], client.hgetall(keys.info(name)))
+        fields = {field.decode(): value.decode(errors="replace") for field, value in info.items()}
+        if fields or name.encode() in listed:
+            found[name] = fields
+    return found
+
+
+def _status_of(job: str, local: JobDirectory | None, info: dict[str, str] | None) -> JobStatus | None:
+    if local is None and info is None:
+        return None
+    if local is not None and local.journal_path.is_file():
+        return _status_here(local, info or {})
+    return _status_elsewhere(job, local, info or {})
+
+
+def _status_here(directory: JobDirectory, info: dict[str, str]) -> JobStatus:
+    with JournalReader.open(directory.journal_path) as journal:
+        checkpoint = journal.checkpoint()
+    counts: dict[str, int | None] = asdict(checkpoint.counts)
+    state = "completed" if checkpoint.state == "done" else _STATES.get(info.get("state", "open"), "in_progress")
+    if state == "in_progress" and checkpoint.counts.finished:
+        state = "finalizing"
+    return JobStatus(
+        job=directory.spec.job,
+        state=state,
+        counts={name: counts[name] for name in COUNTS},
+        exit_code=checkpoint.exit_code,
+        host=directory.spec.host,
+        directory=str(directory.path),
+        output=str(directory.output_path),
+        collector=read_holder(directory.lock_path),
+    )
+
+
+def _status_elsewhere(job: str, local: JobDirectory | None, info: dict[str, str]) -> JobStatus:
+    manifest = orjson.loads(info.get("manifest", "{}"))
+    return JobStatus(
+        job=job,
+        state=_STATES.get(info.get("state", ""), "validating"),
+        counts={name: _number(info.get(name)) for name in COUNTS},
+        exit_code=_number(info.get("exit")),
+        host=local.spec.host if local else manifest.get("host"),
+        directory=str(local.path) if local else manifest.get("directory"),
+        output=str(local.output_path) if local else manifest.get("output"),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _flat(job: dict[str, Any]) -> dict[str, Any]:
+    return {**{name: value for name, value in job.items() if name != "counts"}, **job["counts"]}

@@ -1,0 +1,59 @@
+"""What a job came to: the table a command ends with, and the same as JSON. Its figures are the journal's."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from producer.counts import Counts
+from producer.progress import describe_duration
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One job at the end of a command."""
+
+    job: str
+    state: str
+    exit_code: int
+    output: str
+    counts: Counts
+    elapsed_s: float | None
+    """Seconds this command took, from its first line read to its last result; None where it did no work."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same in one flat object."""
+        fields = asdict(self)
+        return {**fields, **fields.pop("counts")}
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Two columns; one more line for each kind of failure."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="left", overflow="fold")
+    for name, value in rows(summary):
+        table.add_row(name, value)
+    console.print(table, highlight=False, markup=False)
+
+
+def rows(summary: Summary) -> list[tuple[str, str]]:
+    """The lines of the table."""
+    counts = summary.counts
+    total = "still being read" if counts.total is None else f"{counts.total:,}"
+    lines = [
+        ("job", f"{summary.job} {summary.state}"),
+        ("output", summary.output),
+        ("requests", total + (f" and {counts.blank:,} blank lines" if counts.blank else "")),
+        ("results", f"{counts.done:,}"),
+        ("  200", f"{counts.succeeded:,}"),
+        *((f"  {kind}", f"{number:,}") for kind, number in sorted(counts.failures.items())),
+        ("tokens", f"{counts.prompt_tokens:,} in, {counts.completion_tokens:,} out"),
+    ]
+    again = {"retried": counts.retried, "redelivered": counts.redelivered, "duplicates": counts.duplicates}
+    if any(again.values()):
+        lines.append(("again", ", ".join(f"{number:,} {name}" for name, number in again.items() if number)))
+    if summary.elapsed_s:
+        lines.append(("time", describe_duration(summary.elapsed_s)))
+    return lines

@@ -1,0 +1,78 @@
+"""The command `producer` from outside: its help is quick and complete, and what it refuses it refuses with advice."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from producer.cli import app
+from tests.processes import environment, producer_command, run_producer
+
+VERBS = ("run", "enqueue", "collect", "resume", "status", "get")
+
+
+def test_help_is_there_in_half_a_second() -> None:
+    command = producer_command("--help")
+    seconds = []
+    for _ in range(3):
+        began = time.monotonic()
+        ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+        seconds.append(time.monotonic() - began)
+    assert all(verb in ended.stdout for verb in VERBS)
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_ends_its_help_with_examples(verb: str) -> None:
+    shown = CliRunner().invoke(app, [verb, "--help"])
+    assert shown.exit_code == 0
+    assert f"producer {verb}" in shown.output.partition("Examples:")[2]
+
+
+def test_help_needs_neither_redis_nor_celery_nor_pydantic() -> None:
+    code = "import sys, producer.cli; print(*sys.modules)"
+    ended = subprocess.run(
+        [*producer_command()[:2], "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert not {"redis", "celery", "pydantic", "vllm", "torch"} & set(ended.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        pytest.param(("run",), "name a JSONL file", id="no input"),
+        pytest.param(("run", "INPUT"), "--engine sim", id="no model"),
+        pytest.param(("run", "INPUT", "--model", "./not-there"), "no such model folder", id="no such folder"),
+        pytest.param(("run", "not-there.jsonl", "--engine", "sim"), "not-there.jsonl", id="no such input"),
+        pytest.param(("run", "INPUT", "other", "--engine", "sim"), "unexpected argument", id="stray argument"),
+        pytest.param(("run", "INPUT", "--input-file", "INPUT"), "give one", id="input twice"),
+        pytest.param(
+            ("run", "INPUT", "--engine", "sim", "--", "--dtype", "half"), "simulated", id="vLLM flags for sim"
+        ),
+        pytest.param(("run", "INPUT", "--model", "m", "--sim-places", "2"), "--engine sim", id="sim flags for vLLM"),
+        pytest.param(
+            ("run", "INPUT", "--engine", "sim", "--redis-url", "redis://u:pa55@h/0"), "worker start", id="worker flags"
+        ),
+        pytest.param(("run", "INPUT", "--engine", "sim", "--batch-size", "0"), "batch_size", id="bound"),
+        pytest.param(("run", "INPUT", "--engine", "sim", "--config", "no.yaml"), "no.yaml", id="no such config"),
+        pytest.param(
+            ("run", "INPUT", "--engine", "sim", "-o", "INPUT"), "the output is the input", id="output = input"
+        ),
+        pytest.param(("collect",), "--all", id="collect what"),
+        pytest.param(("resume", "no-such-job"), "no job no-such-job", id="no such job"),
+        pytest.param(("get", "no-such-job", "a"), "no job no-such-job", id="get of no such job"),
+    ],
+)
+def test_refused_before_any_work(tmp_path: Path, arguments: tuple[str, ...], advice: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"custom_id": "a", "prompt": "b"}\n')
+    given = [str(source) if word == "INPUT" else word for word in arguments]
+    ended = run_producer(given[0], "--jobs", tmp_path / "jobs", *given[1:])
+    assert ended.returncode == 2, ended.stderr
+    assert advice in " ".join(ended.stderr.replace("│", " ").split())
+    assert "pa55" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+    assert not [path for path in (tmp_path / "jobs").glob("*") if not path.name.startswith(".")]
