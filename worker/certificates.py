@@ -36,7 +36,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ExitStatus:
     """How a process ended: exactly one of its exit code and the signal that ended it."""
 
     code: int | None = None
@@ -46,22 +46,25 @@ class Ending:
         return f"exit code {self.code}" if self.signum is None else signal.Signals(self.signum).name
 
 
-def cause_of(ending: Ending, *, out_of_memory: bool, told_to_leave: bool) -> Cause:
-    """The cause that `ending` proves.
+def cause_of(status: ExitStatus, *, out_of_memory: bool, told_to_leave: bool) -> Cause:
+    """The cause that `status` proves.
 
     `out_of_memory`: the control group's count of such kills has just risen. `told_to_leave`: the worker had been asked
     to drain, so that also its SIGKILL at the end of the drain blames nobody.
     """
-    if ending.signum in _FAULTS or ending.code == EXIT_DIED:
+    if status.signum in _FAULTS or status.code == EXIT_DIED:
         return Cause.SELF
-    if told_to_leave or ending.code in _LEFT:
+    if told_to_leave or status.code in _LEFT:
         return Cause.LEFT
-    killed = ending.signum == signal.SIGKILL or ending.code == EXIT_ENGINE_KILLED
+    killed = status.signum == signal.SIGKILL or status.code == EXIT_ENGINE_KILLED
     return Cause.SELF if killed and out_of_memory else Cause.OUTSIDE
 
 
 def certify(client: redis.Redis, incarnation: str, cause: Cause) -> None:
-    """Write one certificate and end the heartbeat that outlived its worker. May be repeated. Raises `redis.RedisError`."""
+    """Write one certificate, and end the heartbeat that outlives its worker; repeating it is safe.
+
+    Raises `redis.RedisError`.
+    """
     with client.pipeline(transaction=False) as pipe:
         pipe.hset(keys.DIED, incarnation, cause.value)
         pipe.expire(keys.DIED, keys.DIED_LIFETIME_S)

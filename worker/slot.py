@@ -5,7 +5,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from worker.certificates import Ending
+from worker.certificates import ExitStatus
 from worker.launch import Plan, end_group, make_incarnation, spawn
 from worker.restarts import History
 
@@ -19,7 +19,7 @@ class Life:
     ready: bool = False
     results: int = 0
     told_to_leave: bool = False
-    ending: Ending | None = None
+    status: ExitStatus | None = None
     out_of_memory: bool = False
     lived_s: float = 0.0
 
@@ -56,7 +56,7 @@ class Slot:
         return self.life
 
     def bury(self) -> Life | None:
-        """If the worker has ended: end what is left of its group, reap it, and return its life with the ending set."""
+        """If the worker has ended: end what is left of its group, reap it, and return its life with the status set."""
         process, life = self._process, self.life
         if process is None or life is None:
             return None
@@ -64,8 +64,8 @@ class Slot:
         if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return None
         end_group(process.pid)
-        status = process.wait()
-        life.ending = Ending(code=status) if status >= 0 else Ending(signum=-status)
+        code = process.wait()
+        life.status = ExitStatus(code=code) if code >= 0 else ExitStatus(signum=-code)
         life.lived_s = time.monotonic() - life.started_at
         self._process = None
         return life

@@ -135,7 +135,7 @@ class Supervisor:
             for slot in self._slots:
                 if slot.life is not None:
                     self._look(slot.life)
-                    if slot.life.ending is not None:
+                    if slot.life.status is not None:
                         self._certify(slot, slot.life)
         except redis.RedisError as error:
             self._miss_redis(error)
@@ -154,34 +154,34 @@ class Supervisor:
             log.info(Event.WORKER_READY, worker=life.incarnation, elapsed_s=elapsed_s)
 
     def _certify(self, slot: Slot, life: Life) -> None:
-        assert life.ending is not None
-        cause = cause_of(life.ending, out_of_memory=life.out_of_memory, told_to_leave=life.told_to_leave)
+        assert life.status is not None
+        cause = cause_of(life.status, out_of_memory=life.out_of_memory, told_to_leave=life.told_to_leave)
         held = cause == Cause.SELF or holds_any(self._client, life.incarnation)
         certify(self._client, life.incarnation, cause)
         self._roster.remove(life.incarnation)
         slot.life = None
         if self._exit_code is not None:
-            log.info(Event.WORKER_DRAINED, worker=life.incarnation, ended=str(life.ending))
+            log.info(Event.WORKER_DRAINED, worker=life.incarnation, ended=str(life.status))
         else:
             self._decide(slot, life, cause=cause, held=held)
 
     def _decide(self, slot: Slot, life: Life, *, cause: Cause, held: bool) -> None:
-        assert life.ending is not None
+        assert life.status is not None
         death = Death(
             ready=life.ready,
             held=held,
             results=life.results,
             lived_s=life.lived_s,
-            drained=life.ending.code == EXIT_DRAINED,
-            hopeless=life.ending.code == EXIT_CANNOT_START,
-            blameless=life.ending.code == EXIT_STOPPED,
+            drained=life.status.code == EXIT_DRAINED,
+            hopeless=life.status.code == EXIT_CANNOT_START,
+            blameless=life.status.code == EXIT_STOPPED,
         )
         slot.history, decision = decide(slot.history, death)
-        facts = {"worker": life.incarnation, "ended": str(life.ending), "lived_s": round(life.lived_s, 1)}
+        facts = {"worker": life.incarnation, "ended": str(life.status), "lived_s": round(life.lived_s, 1)}
         if decision.action == "retire":
             log.info(Event.WORKER_DRAINED, **facts)
         elif decision.action == "give_up":
-            slot.gave_up = f"{decision.why} ({life.ending})"
+            slot.gave_up = f"{decision.why} ({life.status})"
             log.error(Event.WORKER_GAVE_UP, **facts, why=decision.why)
         else:
             slot.restart_at = time.monotonic() + decision.pause_s

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
-from worker.certificates import Cause, Ending, cause_of
+from worker.certificates import Cause, ExitStatus, cause_of
 from worker.oom import RECENT_S, OomWatch, find_oom_file
 from worker.restarts import SETTLED_S, Death, Decision, History, decide
 from worker.roster import Roster, started_ticks
@@ -90,33 +90,33 @@ def test_leaving_for_want_of_redis_is_no_failed_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "out_of_memory", "told_to_leave", "cause"),
+    ("status", "out_of_memory", "told_to_leave", "cause"),
     [
-        (Ending(signum=signal.SIGSEGV), False, False, Cause.SELF),
-        (Ending(signum=signal.SIGBUS), False, False, Cause.SELF),
-        (Ending(signum=signal.SIGFPE), False, False, Cause.SELF),
-        (Ending(signum=signal.SIGILL), False, False, Cause.SELF),
-        (Ending(signum=signal.SIGABRT), False, False, Cause.SELF),
-        (Ending(signum=signal.SIGABRT), False, True, Cause.SELF),
-        (Ending(code=70), False, False, Cause.SELF),
-        (Ending(signum=signal.SIGKILL), True, False, Cause.SELF),
-        (Ending(code=71), True, False, Cause.SELF),
-        (Ending(signum=signal.SIGKILL), False, False, Cause.OUTSIDE),
-        (Ending(signum=signal.SIGTERM), False, False, Cause.OUTSIDE),
-        (Ending(signum=signal.SIGTERM), True, False, Cause.OUTSIDE),
-        (Ending(code=71), False, False, Cause.OUTSIDE),
-        (Ending(code=1), False, False, Cause.OUTSIDE),
-        (Ending(code=0), False, False, Cause.LEFT),
-        (Ending(code=3), False, False, Cause.LEFT),
-        (Ending(code=75), False, False, Cause.LEFT),
-        (Ending(code=78), False, False, Cause.LEFT),
-        (Ending(signum=signal.SIGKILL), False, True, Cause.LEFT),
-        (Ending(signum=signal.SIGTERM), False, True, Cause.LEFT),
-        (Ending(code=1), False, True, Cause.LEFT),
+        (ExitStatus(signum=signal.SIGSEGV), False, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGBUS), False, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGFPE), False, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGILL), False, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGABRT), False, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGABRT), False, True, Cause.SELF),
+        (ExitStatus(code=70), False, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGKILL), True, False, Cause.SELF),
+        (ExitStatus(code=71), True, False, Cause.SELF),
+        (ExitStatus(signum=signal.SIGKILL), False, False, Cause.OUTSIDE),
+        (ExitStatus(signum=signal.SIGTERM), False, False, Cause.OUTSIDE),
+        (ExitStatus(signum=signal.SIGTERM), True, False, Cause.OUTSIDE),
+        (ExitStatus(code=71), False, False, Cause.OUTSIDE),
+        (ExitStatus(code=1), False, False, Cause.OUTSIDE),
+        (ExitStatus(code=0), False, False, Cause.LEFT),
+        (ExitStatus(code=3), False, False, Cause.LEFT),
+        (ExitStatus(code=75), False, False, Cause.LEFT),
+        (ExitStatus(code=78), False, False, Cause.LEFT),
+        (ExitStatus(signum=signal.SIGKILL), False, True, Cause.LEFT),
+        (ExitStatus(signum=signal.SIGTERM), False, True, Cause.LEFT),
+        (ExitStatus(code=1), False, True, Cause.LEFT),
     ],
 )
-def test_cause(ending: Ending, out_of_memory: bool, told_to_leave: bool, cause: Cause) -> None:
-    assert cause_of(ending, out_of_memory=out_of_memory, told_to_leave=told_to_leave) == cause
+def test_cause(status: ExitStatus, out_of_memory: bool, told_to_leave: bool, cause: Cause) -> None:
+    assert cause_of(status, out_of_memory=out_of_memory, told_to_leave=told_to_leave) == cause
 
 
 def test_out_of_memory_is_a_count_that_rose_lately(tmp_path: Path) -> None:
