@@ -17,7 +17,7 @@ async def _answer(send: Send, *parts: bytes, status: int = 200) -> None:
 
 
 def _post(application: Application, body: bytes = b"{}") -> Answer:
-    return run_virtual(call(application, "/v1/x", body, request_id="r1"))
+    return run_virtual(call(application, "/v1/x", body))
 
 
 def test_status_and_body_come_back() -> None:
@@ -30,7 +30,6 @@ def test_status_and_body_come_back() -> None:
     assert _post(application, b'{"x":1}') == Answer(404, b'{"a":1}')
     assert (seen["method"], seen["path"], seen["message"]["body"]) == ("POST", "/v1/x", b'{"x":1}')
     assert (b"content-type", b"application/json") in seen["headers"]
-    assert (b"x-request-id", b"r1") in seen["headers"]
 
 
 def test_cancelling_disconnects_and_waits_for_the_application() -> None:
@@ -44,7 +43,7 @@ def test_cancelling_disconnects_and_waits_for_the_application() -> None:
         events.append("returned")
 
     async def main() -> None:
-        task = asyncio.create_task(call(application, "/", b"", request_id="r"))
+        task = asyncio.create_task(call(application, "/", b""))
         await asyncio.sleep(5)
         task.cancel()
         await asyncio.sleep(0.1)
@@ -66,7 +65,7 @@ def test_an_application_deaf_to_the_disconnect_is_cancelled() -> None:
             ended.append(asyncio.get_running_loop().time())
 
     async def main() -> None:
-        task = asyncio.create_task(call(application, "/", b"", request_id="r"))
+        task = asyncio.create_task(call(application, "/", b""))
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.wait({task})

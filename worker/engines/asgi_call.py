@@ -20,15 +20,14 @@ _GRACE_S = 5.0
 """How long an application may take to notice that its client went away; then its task is cancelled."""
 
 
-async def call(application: Application, url: str, body: bytes, *, request_id: str) -> Answer:
+async def call(application: Application, url: str, body: bytes) -> Answer:
     """Post `body` (JSON) to `url` and return what the application answers.
 
     Cancelling delivers `http.disconnect` and returns once the application has. Raises what the application
     raises, unless it had answered in full before.
     """
     exchange = _Exchange(body)
-    scope = _scope(url, body, request_id)
-    task = asyncio.ensure_future(application(scope, exchange.receive, exchange.send))
+    task = asyncio.ensure_future(application(_scope(url, body), exchange.receive, exchange.send))
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
@@ -86,7 +85,7 @@ async def _settled(task: "asyncio.Future[None]") -> None:
         task.exception()
 
 
-def _scope(url: str, body: bytes, request_id: str) -> dict[str, Any]:
+def _scope(url: str, body: bytes) -> dict[str, Any]:
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -101,7 +100,6 @@ def _scope(url: str, body: bytes, request_id: str) -> dict[str, Any]:
             (b"host", b"localhost"),
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            (b"x-request-id", request_id.encode()),
         ],
         "client": ("127.0.0.1", 0),
         "server": ("localhost", 80),

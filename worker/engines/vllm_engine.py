@@ -11,7 +11,6 @@ import importlib
 import multiprocessing
 import os
 import time
-import uuid
 from argparse import Namespace
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -46,8 +45,6 @@ _CPU_KV_BYTES = (1 << 30, 8 << 30)
 """KV cache on CPU: a sixteenth of the memory, at least 1 and at most 8 GiB; vLLM's default takes 92 %."""
 _STOP_S = 5.0
 """How long the engine core may take to end by itself before it is killed."""
-_ABORT_S = 5.0
-"""How long a cancelled request may take to leave the engine; it takes a few milliseconds."""
 
 
 class VllmEngine:
@@ -108,12 +105,8 @@ class VllmEngine:
         await self.check_health()
         if b'"stream"' in body and _asks_to_stream(body):
             return _error(400, "BadRequestError", "stream is not supported in a batch", param="stream")
-        request_id = uuid.uuid4().hex
         try:
-            answer = await call(self._application, url, body, request_id=request_id)
-        except asyncio.CancelledError:
-            await self._wait_gone(request_id)
-            raise
+            answer = await call(self._application, url, body)
         except Exception as error:
             await self.check_health()
             return _error(500, "InternalServerError", f"the engine raised {type(error).__name__}")
@@ -184,14 +177,6 @@ class VllmEngine:
             return outputs
 
         core.get_output_async = counted
-
-    async def _wait_gone(self, request_id: str) -> None:
-        """Wait until the engine holds no part of the request, also when cancelled again."""
-        states = getattr(self._engine and self._engine.output_processor, "request_states", {})
-        deadline = time.monotonic() + _ABORT_S
-        while any(request_id in key for key in states) and time.monotonic() < deadline:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0.002)
 
     def _facts(self, arguments: Namespace, *, version: str, start_phases_s: dict[str, float]) -> EngineFacts:
         model, cache = self._engine.model_config, self._engine.vllm_config.cache_config
