@@ -11,6 +11,7 @@ from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
 from producer.job_lock import JobLock
 from producer.jobs import all_jobs_lock, read_summary, summarize
+from producer.metrics_port import open_metrics_port
 from producer.progress import Lines
 from producer.session import continue_line, run_on_fleet
 from producer.summary import print_summary
@@ -35,6 +36,7 @@ class AllJobs:
     def run(self) -> int:
         """Block until none is left, with `follow` until interrupted; returns the worst exit code. Main thread only."""
         self._settings.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        open_metrics_port(self._settings)
         with JobLock(all_jobs_lock(self._settings.jobs)), self._interrupts, self._interrupts.watched():
             while not self._interrupts.count:
                 for directory in self._find():

@@ -13,8 +13,8 @@ from producer.cli_options import (
     Command,
     GetOptions,
     InputOptions,
-    JobOptions,
     PlaceOptions,
+    ResumeOptions,
     RunOptions,
     StatusOptions,
 )
@@ -69,7 +69,7 @@ def collect(options: CollectOptions) -> None:
     report(jobs.collect(options, options.job, make_show(console)), options, console)
 
 
-def resume(options: JobOptions) -> None:
+def resume(options: ResumeOptions) -> None:
     """`producer resume`."""
     from producer import jobs
     from producer.progress import make_show
@@ -143,7 +143,7 @@ def _add(options: type[T], verb: Callable[[T], None], text: Text) -> None:
 _add(RunOptions, run, RUN)
 _add(InputOptions, enqueue, ENQUEUE)
 _add(CollectOptions, collect, COLLECT)
-_add(JobOptions, resume, RESUME)
+_add(ResumeOptions, resume, RESUME)
 _add(StatusOptions, status, STATUS)
 _add(GetOptions, get, GET)
 

@@ -59,6 +59,18 @@ class PlaceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnerOptions(PlaceOptions):
+    """A verb that owns jobs until they are done: what it counts can be scraped meanwhile."""
+
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Prometheus port, 0 any free one; default off.", rich_help_panel=PLACES)
+    ] = None
+    metrics_host: Annotated[
+        str | None, typer.Option(help="Where it listens; default 127.0.0.1.", rich_help_panel=PLACES)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputOptions(PlaceOptions):
     """A file of requests and how they are to be run: `run` and `enqueue`."""
 
@@ -123,7 +135,7 @@ class InputOptions(PlaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(InputOptions):
+class RunOptions(InputOptions, OwnerOptions):
     """`run`: also what its embedded worker shall be."""
 
     engine: Annotated[
@@ -160,7 +172,12 @@ class JobOptions(PlaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectOptions(PlaceOptions):
+class ResumeOptions(JobOptions, OwnerOptions):
+    """`resume`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectOptions(OwnerOptions):
     """`collect`: one job, or all of the folder."""
 
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Job id.")] = None

@@ -17,6 +17,7 @@ from producer.job_directory import JobDirectory
 from producer.job_spec import EmbeddedWorker
 from producer.keeper import Embedded, Keeper
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
+from producer.metrics_port import open_metrics_port
 from producer.progress import Show, make_on_wait
 
 Until = Literal["fed", "done"]
@@ -37,6 +38,8 @@ def run_job(directory: JobDirectory, *, settings: Settings, show: Show, until: U
     finished: the same command goes on with it.
     """
     configure(level=settings.log_level, file=settings.log_file or directory.log_path, quiet_terminal=True)
+    if until == "done":
+        open_metrics_port(settings)
     with ExitStack() as open_:
         open_.enter_context(resumable(directory.spec.job))
         interrupts = open_.enter_context(Interrupts())
