@@ -79,8 +79,7 @@ CLAIMS = Counter(
 )
 DRAINS = Counter(
     "bakehouse_drains_total",
-    "Drains this worker began. When it is high, do this: find out who stops workers; each drain hands work "
-    "back.",
+    "Drains this worker began. When it is high, do this: find out who stops workers; each drain hands work back.",
 )
 
 for _outcome in OUTCOMES:

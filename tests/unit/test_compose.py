@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 import yaml
 from compose_spec import PyCompose, parse_duration
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+from typer.main import get_command
 
 from common.settings import Settings
+from producer.cli import app as producer_app
+from worker.cli import app as worker_app
 
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENT = {
@@ -147,3 +152,15 @@ def test_the_image_has_all_packages_and_no_root() -> None:
 def test_the_passwords_file_is_not_committed() -> None:
     assert "/.env" in (ROOT / ".gitignore").read_text().splitlines()
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
+
+
+def test_every_command_is_a_verb_with_its_flags(compose: dict[str, Any]) -> None:
+    verbs = {"producer": get_command(producer_app), "worker": get_command(worker_app)}
+    for name, service in our_services(compose).items():
+        program, *arguments = service["command"]
+        group = verbs[program]
+        assert isinstance(group, TyperGroup)
+        verb = group.commands[arguments[0]]
+        verb.make_context(arguments[0], arguments[1:])
+        with pytest.raises(TyperException):
+            verb.make_context(name, ["--no-such-flag", *arguments[1:]])
