@@ -131,7 +131,7 @@ class LocalWorker:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start_bytes, size - _REASON_BYTES))
             lines = file.read().decode(errors="replace").strip().splitlines()
-        return [readable(line) for line in lines[-_REASON_LINES:]]
+        return [text for line in lines if (text := readable(line))][-_REASON_LINES:]
 
 
 def worker_arguments(worker: EmbeddedWorker) -> list[str]:
@@ -167,13 +167,15 @@ def count_ready(client: redis.Redis) -> int:
     return sum(state == b"ready" for state in states)
 
 
-def readable(line: str) -> str:
-    """A log line for people: of a JSON line its event and its facts, any other as it is."""
+def readable(line: str) -> str | None:
+    """A log line for people: of a JSON line its event and its facts, any other as it is; None where all is well."""
     try:
         fields = json.loads(line)
     except ValueError:
         return line
     if not isinstance(fields, dict) or "event" not in fields:
         return line
+    if fields.get("level") in ("debug", "info"):
+        return None
     facts = [f"{name}={value}" for name, value in fields.items() if name not in _QUIET]
     return " ".join([str(fields["event"]), *facts])
