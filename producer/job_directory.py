@@ -3,6 +3,7 @@
     JOBS/<job>/  job.json  journal.sqlite  lock  input/  output/  config/inference_config.yaml  logs/  quarantine/
 
 Folders have mode 0700 and files 0600. A folder appears under its name only when it is complete.
+A file `superseded` in it names the newer job that has taken over its output.
 """
 
 import os
@@ -50,35 +51,29 @@ class JobDirectory:
         self.worker_log_path = path / "logs" / "worker.log"
         self.quarantine_path = path / "quarantine"
         self.lock_path = path / "lock"
+        self.superseded_path = path / "superseded"
 
     @classmethod
-    def create(
-        cls, jobs: Path, spec: JobSpec, *, settings: Settings, overwrite: bool = False, fresh: bool = False
-    ) -> Self:
+    def create(cls, jobs: Path, spec: JobSpec, *, settings: Settings, overwrite: bool = False) -> Self:
         """Make the folder of a new job; standard input, pipes and gzip are spooled first, which blocks until they end.
 
-        With `overwrite` an output file that is there is removed; with `fresh` the same job may exist already. Raises
-        `RefusedError`: the input cannot be read, the output may not be written, the id is taken, or `jobs` is on a
+        With `overwrite` an output file that is there is removed. Raises `RefusedError`: the input cannot be read, the
+        output may not be written, the id is taken, another command makes the same job just now, or `jobs` is on a
         network file system.
         """
         jobs = jobs.absolute()
         check_local_disk(jobs)
         _check_output(jobs, spec, overwrite=overwrite)
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        before = [found.spec.job for found in cls.list_all(jobs)]
         named = spec.named(datetime.now(UTC))
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=jobs))
         try:
             named = _fill(draft, named, settings)
             with JobLock(jobs / ".lock", wait=True):
                 _check_output(jobs, spec, overwrite=overwrite)
-                if not fresh and (same := cls.find_same(jobs, spec)):
-                    raise RefusedError("this job exists already", where=str(same.path), do="continue it")
-                if (jobs / named.job).exists():
-                    raise RefusedError(
-                        "this job id is taken", where=str(jobs / named.job), do="choose another --job-id"
-                    )
-                if named.output and overwrite:
-                    Path(named.output).unlink(missing_ok=True)
+                _check_unmade(jobs, named, before)
+                _take_output(jobs, named, overwrite=overwrite)
                 draft.rename(jobs / named.job)
                 _sync_folder(jobs)
         finally:
@@ -115,7 +110,7 @@ class JobDirectory:
         """
         if not spec.job:
             same = [found for found in cls.list_all(jobs) if not spec.differs_from(found.spec)]
-            return same[-1] if same else None
+            return next((found for found in reversed(same) if not found.superseded_path.exists()), None)
         if not (jobs / spec.job / "job.json").is_file():
             return None
         found = cls.open(jobs, spec.job)
@@ -166,11 +161,9 @@ class JobDirectory:
         """
         check_local_disk(self.path)
         with JobLock(self.lock_path):
-            for other in _owners(self.path.parent, self.output_path):
-                if other.spec.created_at > self.spec.created_at:
-                    raise RefusedError(
-                        f"the output belongs to the newer job {other.spec.job}", where=str(self.output_path)
-                    )
+            if self.superseded_path.exists():
+                newer = self.superseded_path.read_text()
+                raise RefusedError(f"the output has been taken over by job {newer}", where=str(self.output_path))
             yield
 
 
@@ -192,6 +185,14 @@ def _fill(draft: Path, spec: JobSpec, settings: Settings) -> JobSpec:
     return spec
 
 
+def _check_unmade(jobs: Path, spec: JobSpec, before: list[str]) -> None:
+    if (jobs / spec.job).exists():
+        raise RefusedError("this job id is taken", where=str(jobs / spec.job), do="choose another --job-id")
+    for found in JobDirectory.list_all(jobs):
+        if found.spec.job not in before and not spec.differs_from(found.spec):
+            raise RefusedError("another command has just made this job", where=str(found.path), do="continue that one")
+
+
 def _check_output(jobs: Path, spec: JobSpec, *, overwrite: bool) -> None:
     if spec.output is None:
         return
@@ -206,6 +207,17 @@ def _check_output(jobs: Path, spec: JobSpec, *, overwrite: bool) -> None:
             raise RefusedError(f"job {owner.spec.job} is writing this file ({holder})", where=spec.output)
     if output.exists():
         _check_existing_output(output, owners, overwrite=overwrite)
+
+
+def _take_output(jobs: Path, spec: JobSpec, *, overwrite: bool) -> None:
+    """Make the output the new job's own: older owners are told first, so that none of them can ever write it again."""
+    if spec.output is None:
+        return
+    for owner in _owners(jobs, Path(spec.output)):
+        owner.superseded_path.unlink(missing_ok=True)
+        _write(owner.superseded_path, spec.job.encode())
+    if overwrite:
+        Path(spec.output).unlink(missing_ok=True)
 
 
 def _check_existing_output(output: Path, owners: list[JobDirectory], *, overwrite: bool) -> None:

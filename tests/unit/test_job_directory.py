@@ -3,8 +3,6 @@
 import gzip
 import os
 import stat
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,9 +45,9 @@ class Place:
         }
         return JobSpec.from_settings(Settings(), **arguments)
 
-    def create(self, *, overwrite: bool = False, fresh: bool = False, **changes: Any) -> JobDirectory:
+    def create(self, *, overwrite: bool = False, **changes: Any) -> JobDirectory:
         spec = self.spec(**changes)
-        return JobDirectory.create(self.jobs, spec, settings=Settings(), overwrite=overwrite, fresh=fresh)
+        return JobDirectory.create(self.jobs, spec, settings=Settings(), overwrite=overwrite)
 
 
 @pytest.fixture
@@ -127,14 +125,11 @@ def test_a_given_id_finds_its_job_and_no_other(place: Place) -> None:
     with pytest.raises(RefusedError, match="model differ"):
         JobDirectory.find_same(place.jobs, place.spec(job="night-1", model="other"))
     with pytest.raises(RefusedError, match="taken"):
-        place.create(job="night-1", fresh=True)
+        place.create(job="night-1")
 
 
-def test_fresh_makes_another_job_and_the_newest_counts(place: Place) -> None:
-    first = place.create()
-    with pytest.raises(RefusedError, match="exists already"):
-        place.create()
-    second = place.create(fresh=True)
+def test_the_newest_of_equal_jobs_counts_and_owns_the_output(place: Place) -> None:
+    first, second = place.create(job="first"), place.create(job="second")
     found = JobDirectory.find_same(place.jobs, place.spec())
     assert found is not None
     assert found.spec.job == second.spec.job != first.spec.job
@@ -190,15 +185,15 @@ def test_overwrite_removes_the_old_output_and_an_empty_one_is_no_obstacle(place:
     place.create()
     place.output.write_bytes(b"old")
     with pytest.raises(RefusedError, match="holds results of job"):
-        place.create(fresh=True)
-    place.create(fresh=True, overwrite=True)
+        place.create()
+    place.create(overwrite=True)
     assert not place.output.exists()
 
 
 def test_an_output_that_is_being_written_is_never_taken(place: Place) -> None:
     first = place.create()
     with first.lock(), pytest.raises(RefusedError, match=f"pid {os.getpid()}"):
-        place.create(fresh=True, overwrite=True)
+        place.create(overwrite=True)
 
 
 def test_missing_inputs_are_refused_and_leave_nothing(place: Place) -> None:
@@ -221,43 +216,6 @@ def test_gzip_is_unpacked_into_the_directory(place: Place) -> None:
         created.check_input_unchanged()
     place.input.unlink()
     created.check_input_unchanged()
-
-
-STDIN_JOB = """
-import sys
-from pathlib import Path
-from common.errors import RefusedError
-from common.settings import Settings
-from producer.job_directory import JobDirectory
-from producer.job_spec import JobSpec
-jobs = Path(sys.argv[1])
-spec = JobSpec.from_settings(Settings(), input="-", output=None, model=None, redis="given")
-same = JobDirectory.find_same(jobs, spec)
-if same is None:
-    same = JobDirectory.create(jobs, spec, settings=Settings())
-else:
-    try:
-        same.check_stdin_unchanged()
-    except RefusedError as error:
-        print(error.do)
-        sys.exit(2)
-same.check_input_unchanged()
-sys.stdout.write(same.input_path.read_text())
-"""
-
-
-def test_standard_input_is_spooled_and_compared_when_given_again(place: Place) -> None:
-    def run(content: bytes) -> tuple[int, bytes]:
-        command = [sys.executable, "-c", STDIN_JOB, str(place.jobs)]
-        done = subprocess.run(command, input=content, stdout=subprocess.PIPE, check=False)
-        return done.returncode, done.stdout
-
-    assert run(CONTENT) == (0, CONTENT)
-    assert run(CONTENT) == (0, CONTENT)
-    assert run(gzip.compress(CONTENT)) == (0, CONTENT)
-    for other in (b"", CONTENT[:-1], CONTENT * 2, b"x" + CONTENT[1:]):
-        code, said = run(other)
-        assert (code, b"--fresh" in said) == (2, True)
 
 
 @pytest.mark.parametrize("content", [b"", CONTENT[:-1], CONTENT * 2, CONTENT.replace(b"hi", b"ho")])

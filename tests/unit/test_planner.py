@@ -60,6 +60,12 @@ def test_a_request_above_the_tokens_travels_alone() -> None:
     assert planner.add(giant) == [[small], [giant]]
 
 
+def test_tokens_may_be_filled_to_the_last_one() -> None:
+    planner = Planner(size=10, tokens=TOKENS)
+    lines = [make_line(1, tokens=TOKENS // 2), make_line(2, tokens=TOKENS // 2)]
+    assert [planner.add(line) for line in lines] == [[], [lines]]
+
+
 @pytest.mark.parametrize(
     ("remaining", "capacity", "size"),
     [(10_000, 80, 32), (320, 80, 32), (319, 80, 32), (160, 80, 16), (80, 80, 8), (10, 80, 1), (1, 80, 1), (5, 0, 32)],

@@ -154,3 +154,13 @@ def test_a_rejected_line_is_a_whole_result() -> None:
     assert result["request"] == json.loads(chat("任务-é", stream=True))
     missing = json.loads(rejected_result("job", 0, rejection(chat(model="other"))))
     assert (missing["response"]["status_code"], missing["error"]["code"]) == (404, "model_not_found")
+
+
+def test_a_byte_order_mark_is_dropped_only_at_the_start() -> None:
+    lines = read(b"\xef\xbb\xbf" + chat("1") + b"\n\xef\xbb\xbf" + chat("2"))
+    assert kinds(lines) == {1: "ok", 2: "invalid_json"}
+
+
+def test_a_long_line_is_blank_only_if_all_of_it_is() -> None:
+    lines = read(b" " * 9_000 + b"x\n" + b" " * 9_000, max_line_bytes=2_000)
+    assert [type(line) for line in lines] == [RejectedLine, BlankLine]
