@@ -1,0 +1,114 @@
+"""A request's last verdict becomes its result: the whole output line with its `meta`, between runner and publish."""
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import orjson
+
+from common.errors import ErrorKind
+from common.log import Event, get_logger
+from common.result_line import Meta, build_result_line
+from common.wire import MAX_RESULT_BYTES, MicroBatch, Request, Result
+from worker.engines.base import EngineFacts
+from worker.metrics import REQUEST_SECONDS
+from worker.verdict import Verdict, failed
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Who answers: stands in every result's `meta`."""
+
+    incarnation: str
+    facts: EngineFacts
+
+
+class ResultWriter:
+    """Writes the results of one delivery of one micro-batch."""
+
+    def __init__(self, batch: MicroBatch, identity: WorkerIdentity, *, dlv: int, queue_s: float) -> None:
+        self._batch = batch
+        self._identity = identity
+        self._dlv = dlv
+        self._queue_s = round(queue_s, 6)
+        self._logs = logging.getLogger(__name__).isEnabledFor(logging.INFO)
+
+    def write(
+        self, request: Request, verdict: Verdict, *, attempts: int, started_at: datetime, latency_s: float
+    ) -> Result:
+        """The result; `latency_s` goes from the first attempt to now."""
+        meta = self._meta(request, attempts=attempts, started_at=started_at, latency_s=latency_s)
+        line = self._line(request, verdict, meta)
+        if len(line) > MAX_RESULT_BYTES:
+            verdict = failed(ErrorKind.RESPONSE_TOO_LARGE, f"the result line has {len(line)} bytes")
+            line = self._line(request, verdict, meta)
+        REQUEST_SECONDS.observe(latency_s)
+        if self._logs:
+            self._tell(request, verdict, meta)
+        return Result(
+            request.seq,
+            request.round,
+            verdict.status,
+            "" if verdict.kind is None else verdict.kind.value,
+            attempts,
+            verdict.prompt_tokens,
+            verdict.completion_tokens,
+            line,
+        )
+
+    def _line(self, request: Request, verdict: Verdict, meta: Meta) -> bytes:
+        job = self._batch.job
+        return build_result_line(
+            job=job,
+            seq=request.seq,
+            custom_id=request.custom_id,
+            line=request.line,
+            status=verdict.status,
+            request_id=f"{job}-{request.seq}-{self._dlv}-{meta.attempts}",
+            body=verdict.body,
+            kind=verdict.kind,
+            message=verdict.message,
+            meta=meta,
+            original=request.original,
+        )
+
+    def _meta(self, request: Request, *, attempts: int, started_at: datetime, latency_s: float) -> Meta:
+        facts = self._identity.facts
+        return Meta(
+            model=self._batch.model,
+            model_revision=facts.revision,
+            engine=facts.name,
+            request_sha256=request_sha256(request.url, request.body),
+            attempts=attempts,
+            deliveries=self._dlv,
+            worker=self._identity.incarnation,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            queue_s=self._queue_s,
+            latency_s=round(latency_s, 6),
+        )
+
+    def _tell(self, request: Request, verdict: Verdict, meta: Meta) -> None:
+        log.info(
+            Event.REQUEST_FINISHED,
+            job=self._batch.job,
+            seq=request.seq,
+            line=request.line,
+            start=meta.started_at and meta.started_at.isoformat(),
+            end=meta.finished_at and meta.finished_at.isoformat(),
+            status=verdict.status,
+            error=verdict.kind and verdict.kind.value,
+            attempts=meta.attempts,
+        )
+
+
+def request_sha256(url: str, body: bytes) -> str:
+    """Hex digest over the canonical JSON (sorted keys, no blanks) of `url` and `body`: equal calls, equal digests."""
+    try:
+        canonical = orjson.dumps({"body": orjson.loads(body), "url": url}, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONDecodeError:
+        canonical = url.encode() + b"\n" + body
+    return hashlib.sha256(canonical).hexdigest()
