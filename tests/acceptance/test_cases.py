@@ -3,26 +3,20 @@
 Each runs through the real command against one warm worker with the real engine, the small model served as `test-model`.
 """
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.case_checker import judge_run
-from tests.processes import SMALL_MODEL, VLLM_FLAGS, run_producer, started_worker
+from tests.case_checker import Case, check_run, read_cases
+from tests.processes import SMALL_MODEL, VLLM_FLAGS, read_results, run_producer, started_worker
 from tests.servers import Server
 
-CASES = Path(__file__).parent.parent / "data" / "cases"
-ON_REAL_ENGINE = ("A01", "A02", "A03", "A04", "A05", "A06", "A07", "A10", "A15", "A16")
+ON_REAL_ENGINE = {"A01", "A02", "A03", "A04", "A05", "A06", "A07", "A10", "A15", "A16"}
+CASES = [case for case in read_cases() if case.name in ON_REAL_ENGINE]
 
 pytestmark = [pytest.mark.case, pytest.mark.engine]
-
-
-def rows(*cases: str) -> list[tuple[str, str]]:
-    """(file, expectation) of each input of `cases`, from the corpus' table."""
-    table = (CASES / "cases.tsv").read_text(encoding="utf-8").split("\n")[1:]
-    fields = [line.split("\t") for line in table if line]
-    return [(row[1], row[4]) for row in fields if row[0] in cases and row[2] == "file"]
 
 
 @pytest.fixture(scope="module")
@@ -35,41 +29,37 @@ def warm(valkey_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield valkey_server
 
 
-@pytest.mark.parametrize(("file", "expected"), rows(*ON_REAL_ENGINE))
-def test_case_on_real_engine(warm: Server, tmp_path: Path, file: str, expected: str) -> None:
-    output = tmp_path / "out.jsonl"
-    ended = run_producer(
-        "run", CASES / file, "-o", output, "--redis-url", warm.url, "--jobs", tmp_path / "jobs"
-    )  # fmt: skip
-    right, why = judge_run(expected, input=CASES / file, output=output, exit_code=ended.returncode)
-    assert right, f"{why}\n{ended.stderr[-2000:]}"
+def run_case(case: Case, output: Path, *arguments: object, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    """The case's input through `producer run`, judged."""
+    jobs = output.parent / "jobs"
+    ended = run_producer("run", case.path, "-o", output, "--jobs", jobs, *arguments, timeout_s=timeout_s)
+    print(ended.stderr)
+    check_run(case.expect, input_path=case.path, output_path=output, exit_code=ended.returncode)
+    return ended
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
+def test_case_on_real_engine(warm: Server, tmp_path: Path, case: Case) -> None:
+    run_case(case, tmp_path / "out.jsonl", "--redis-url", warm.url)
 
 
 def test_case_a15_on_two_simulated_workers(tmp_path: Path) -> None:
-    ((file, expected),) = rows("A15")
+    (case,) = [case for case in CASES if case.name == "A15"]
     output = tmp_path / "out.jsonl"
-    arguments = ("--engine", "sim", "--workers", "2", "--batch-size", "8", "--jobs", tmp_path / "jobs")
-    ended = run_producer("run", CASES / file, "-o", output, *arguments)
-    right, why = judge_run(expected, input=CASES / file, output=output, exit_code=ended.returncode)
-    assert right, f"{why}\n{ended.stderr[-2000:]}"
-    assert (
-        len(
-            {
-                line.split(b'"worker":"')[1].split(b'"')[0]
-                for line in output.read_bytes().split(b"\n")
-                if b'"worker":"' in line
-            }
-        )
-        == 2
-    )
+    run_case(case, output, "--engine", "sim", "--workers", 2, "--batch-size", 8)
+    workers = {result["meta"]["worker"] for result in read_results(output)} - {None}
+    assert len(workers) == 2
 
 
 def test_case_a16_all_bad_needs_no_engine(valkey_server: Server, tmp_path: Path) -> None:
-    ((file, expected),) = [row for row in rows("A16") if "all_bad" in row[0]]
-    output = tmp_path / "out.jsonl"
-    ended = run_producer(
-        "run", CASES / file, "-o", output, "--redis-url", valkey_server.url, "--model", "nobody-serves-this",
-        "--jobs", tmp_path / "jobs", timeout_s=10,
-    )  # fmt: skip
-    right, why = judge_run(expected, input=CASES / file, output=output, exit_code=ended.returncode)
-    assert right, f"{why}\n{ended.stderr[-2000:]}"
+    (case,) = [case for case in CASES if "all_bad" in case.file]
+    arguments = ("--redis-url", valkey_server.url, "--model", "nobody-serves-this")
+    run_case(case, tmp_path / "out.jsonl", *arguments, timeout_s=10)
+
+
+def test_case_a16_summary_equals_the_file(warm: Server, tmp_path: Path) -> None:
+    (case,) = [case for case in CASES if "mixed" in case.file]
+    ended = run_case(case, tmp_path / "out.jsonl", "--redis-url", warm.url)
+    words = " ".join(ended.stderr.split())
+    for figure in ("17", "12", "5", "3"):
+        assert figure in words
