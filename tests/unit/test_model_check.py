@@ -115,6 +115,11 @@ def test_served_names(model: Path) -> None:
     assert is_path("/models/a/b")
 
 
+def test_a_path_mistyped_in_its_last_part_is_no_name(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(model.parent.parent)
+    assert is_path(f"{model.parent.name}/some-mdoel")
+
+
 def test_copies_are_the_same_model_and_changes_make_another(model: Path, tmp_path: Path) -> None:
     def revision(folder: Path) -> str | None:
         return model_revision(str(folder), None, environment={})

@@ -24,8 +24,9 @@ def served_name(model: str, given: str | None) -> str:
 
 
 def is_path(model: str) -> bool:
-    """Whether `model` means a place on this machine, not a name on a hub."""
-    return os.path.exists(model) or _NAME.fullmatch(model) is None
+    """Whether `model` means a place on this machine, not a name on a hub: it, or the folder it would be in, is here."""
+    folder = os.path.dirname(model)
+    return os.path.exists(model) or _NAME.fullmatch(model) is None or (folder != "" and os.path.isdir(folder))
 
 
 def check_model(
@@ -34,7 +35,7 @@ def check_model(
     """Raises `EngineStartError` (permanent) when `model` can never load here.
 
     `weights`: whether its weights are to be read at all (`--load-format` may say otherwise). `memory_bytes`:
-    what the machine has for them, if known.
+    what there is for them, if known.
     """
     if is_path(model):
         path = Path(model)
@@ -94,10 +95,10 @@ def _check_folder(folder: Path, *, weights: bool, memory_bytes: int | None) -> N
     needed = _loaded_bytes(folder, files)
     if memory_bytes is not None and needed > memory_bytes:
         raise EngineStartError(
-            f"too little memory: the weights need {needed / 2**30:.1f} GiB, and there are "
-            f"{memory_bytes / 2**30:.1f} GiB",
+            f"too little memory: the weights need {needed / 2**30:.1f} GiB, and beside the KV cache there "
+            f"are {memory_bytes / 2**30:.1f} GiB",
             where=str(folder),
-            do="take a smaller or quantised model, or a machine with more memory",
+            do="take a smaller or quantised model, a smaller --kv-cache-memory-bytes, or more memory",
         )
 
 

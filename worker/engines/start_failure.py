@@ -10,6 +10,7 @@ from common.errors import EngineStartError
 _PERMANENT = (ValueError, TypeError, ImportError, MemoryError, SystemExit)
 """What the same flags on the same machine will raise again. Everything else may be the moment's: a network
 that is away, a GPU not yet free, an engine core that died; the supervisor tries those a few times."""
+_TEXT_CHARACTERS = 400
 
 
 def start_error(error: BaseException, *, model: str) -> EngineStartError:
@@ -29,10 +30,9 @@ def start_error(error: BaseException, *, model: str) -> EngineStartError:
             )
     if isinstance(error, SystemExit):
         return EngineStartError("vLLM does not accept these flags", do="see its message above")
-    text = str(error).strip().splitlines()
-    first = f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    text = " ".join(str(error).split())[:_TEXT_CHARACTERS]
     return EngineStartError(
-        f"the engine did not start: {first}",
+        f"the engine did not start: {type(error).__name__}{': ' if text else ''}{text}",
         do="see vLLM's log above for the cause",
         permanent=isinstance(error, _PERMANENT),
     )

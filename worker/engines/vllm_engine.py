@@ -155,10 +155,11 @@ class VllmEngine:
         if self._served_model_name is not None or not arguments.served_model_name:
             arguments.served_model_name = [served_name(self._model, self._served_model_name)]
         if current_platform.is_cpu():
-            memory = psutil.virtual_memory().total
+            memory_bytes = psutil.virtual_memory().total
+            _set_cpu_defaults(arguments, memory_bytes=memory_bytes)
             if not self._has_flag(_OTHER_SIZE_FLAGS):
-                check_model(self._model, environment=os.environ, memory_bytes=memory)
-            _set_cpu_defaults(arguments, memory_bytes=memory)
+                left_bytes = max(0, memory_bytes - (arguments.kv_cache_memory_bytes or 0))
+                check_model(self._model, environment=os.environ, memory_bytes=left_bytes)
             # compiling needs a C++ compiler and a minute at each first start
             arguments.enforce_eager = arguments.enforce_eager or not self._has_flag(_COMPILE_FLAGS)
         return arguments
