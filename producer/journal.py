@@ -69,6 +69,11 @@ class Journal(JournalReader):
         with self._transaction():
             self._connection.execute("UPDATE checkpoint SET epoch = ?", (self.epoch,))
 
+    def check_epoch(self) -> None:
+        """Raises `StoppedError` when a newer collector has taken the job."""
+        if self.epoch_now() != self.epoch:
+            raise StoppedError("a newer collector has taken this job", where=str(self._path))
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction, synced at its end; undone when the block raises.
@@ -76,8 +81,7 @@ class Journal(JournalReader):
         Raises `StoppedError` when a newer collector owns the job (nothing is written), or the disk refuses.
         """
         with self._transaction():
-            if self.epoch_now() != self.epoch:
-                raise StoppedError("a newer collector has taken this job", where=str(self._path))
+            self.check_epoch()
             yield
             self._connection.execute("UPDATE checkpoint SET counts = ?", (self.counts.to_json(),))
 
@@ -143,6 +147,10 @@ class Journal(JournalReader):
     def finish(self, *, exit_code: int) -> None:
         """Note that the job is done and how its command ends."""
         self._connection.execute("UPDATE checkpoint SET state = 'done', exit_code = ?", (exit_code,))
+
+    def can_pass(self) -> bool:
+        """Whether the next line of the ordered file is at hand."""
+        return bool(self._one("SELECT 1 FROM pending WHERE seq = ?", self.frontier))
 
     def pass_frontier(self) -> Stretch | None:
         """Give the next consecutive results their places in the ordered file; None where the next one is missing.

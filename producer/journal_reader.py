@@ -142,6 +142,10 @@ class JournalReader:
         ask = "SELECT 1 FROM result WHERE seq = ? AND round = ?"
         return sum(1 << i for i, seq in enumerate(row.seqs) if self._one(ask, seq, row.round))
 
+    def next_seq(self) -> int:
+        """The seq after the highest one that is settled here; below it some may still be missing."""
+        return int(self._one("SELECT coalesce(max(seq) + 1, 0) FROM request")[0])
+
     def has_request(self, seq: int) -> bool:
         """Whether the request `seq` is settled here: in a micro-batch, or with a result."""
         return bool(self._one("SELECT 1 FROM request WHERE seq = ?", seq))

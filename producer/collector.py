@@ -1,0 +1,230 @@
+"""The collector: one job's loop under its lock. It feeds, receives, recovers and writes until all lines have results.
+
+One thread, one turn after the other: receive what is there, feed as far as the window has room, look every 2 s. What
+must never happen is decided in the journal; everything here may stop at any moment and be begun again.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Literal, TypeVar
+
+import redis
+from celery import Celery
+
+from common.errors import InterruptedJobError
+from common.log import Event, get_logger
+from common.settings import Settings
+from producer import metrics, ownership
+from producer.counts import Counts
+from producer.feeder import STEP_ROWS, Feeder
+from producer.janitor import Janitor
+from producer.job import FencedError, Job
+from producer.job_directory import JobDirectory
+from producer.journal import Journal
+from producer.notice import Notice, withdraw
+from producer.outcome import Outcome, exit_code_of
+from producer.output import Output
+from producer.patience import Patience
+from producer.receiver import Receiver
+from producer.surroundings import Surroundings
+
+TURN_S = 0.1
+"""The stop flag is checked at least this often."""
+PROGRESS_S = 0.1
+SHORTEST_PAUSE_S = 0.002
+LONGEST_PAUSE_S = 2.0
+"""Between two tries to reach a lost Redis."""
+
+log = get_logger(__name__)
+
+Until = Literal["fed", "done"]
+T = TypeVar("T")
+
+
+class Collector:
+    """Owns one job while `run` runs; used once."""
+
+    def __init__(
+        self,
+        directory: JobDirectory,
+        *,
+        settings: Settings,
+        client: redis.Redis,
+        app: Celery,
+        on_progress: Callable[[Counts], None] | None = None,
+        on_waiting: Callable[[str | None], None] | None = None,
+    ) -> None:
+        """`on_progress` gets the counts several times a second, `on_waiting` what is waited for (None: nothing)."""
+        self._directory = directory
+        self._settings = settings
+        self._client = client
+        self._app = app
+        self._on_progress = on_progress or (lambda _counts: None)
+        self._on_waiting = on_waiting or (lambda _reason: None)
+        self._stop = False
+        self._next_look_s = 0.0
+        self._told_s = 0.0
+        self._failures = 0
+
+    def stop(self) -> None:
+        """End `run` soon; safe in a signal handler. What has come in is settled, all else goes on at the next start."""
+        self._stop = True
+
+    def run(self, *, until: Until) -> Outcome:
+        """Feed the first window (`fed`), or see the job through (`done`). Blocks; holds the job's lock meanwhile.
+
+        Raises `RefusedError`: another process has the lock, the journal is an old copy, the ordered file or the input
+        was changed; `StoppedError`: nothing moves, a newer collector, a full disk; `InterruptedJobError`: `stop`.
+        Nothing that was journaled is lost, whatever ends it.
+        """
+        with ExitStack() as open_:
+            open_.enter_context(self._directory.lock())
+            self._journal = open_.enter_context(Journal.open(self._directory.journal_path))
+            if self._journal.checkpoint().state == "done":
+                return self._close_job()
+            self._enter(open_)
+            try:
+                return self._run(until)
+            finally:
+                self._leave()
+
+    def _enter(self, open_: ExitStack) -> None:
+        output = Output(self._directory.output_path, self._directory.errors_path)
+        open_.callback(output.close)
+        self._output = output.open(self._journal)
+        self._job = Job(
+            self._directory, settings=self._settings, client=self._client, app=self._app, journal=self._journal
+        )
+        open_.callback(self._job.close)
+        self._feeder = Feeder(self._job)
+        open_.callback(self._feeder.close)
+        self._receiver = Receiver(self._job, output)
+        self._janitor = Janitor(self._job, self._receiver)
+        self._around = Surroundings(self._job)
+        now_s = time.monotonic()
+        self._notice = Notice(self._job, now_s=now_s)
+        self._patience = Patience(give_up_after_s=self._settings.give_up_after_s, say=self._say, now_s=now_s)
+
+    def _run(self, until: Until) -> Outcome:
+        self._patiently(lambda: ownership.take(self._job))
+        log.info(Event.PROCESSING_STARTED, job=self._job.id, epoch=self._journal.epoch, until=until)
+        while True:
+            fed = self._patiently(self._turn)
+            counts = self._journal.counts
+            if counts.finished and self._journal.frontier == counts.total:
+                return self._finish()
+            if until == "fed" and not fed:
+                reason = self._around.find_reason(all_fed=self._feeder.done)
+                return Outcome(counts.copy(), 0, "open", reason)
+
+    def _turn(self) -> int:
+        """Receive, feed, and look when it is time; returns how many lines were fed or read."""
+        self._check_stop()
+        began_s = time.monotonic()
+        if began_s >= self._next_look_s:
+            self._look(began_s)
+        received = self._receiver.receive()
+        fed = 0 if self._job.full else self._feeder.feed(self._around.limits, capacity=self._job.fleet.capacity())
+        now_s = time.monotonic()
+        if received or fed:
+            self._patience.progress(now_s=now_s)
+        self._tell(now_s)
+        if fed < STEP_ROWS:  # gather results for a while: one commit for many entries
+            time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, self._settings.linger_s - (now_s - began_s))))
+        return fed
+
+    def _look(self, now_s: float) -> None:
+        self._around.refresh(now_s=now_s)
+        if self._janitor.look(now_s=now_s):
+            self._patience.progress(now_s=now_s)
+        self._notice.renew(now_s=now_s)
+        self._wait_for(self._around.find_reason(all_fed=self._feeder.done), now_s)
+        self._next_look_s = now_s + self._settings.look_s
+
+    def _patiently(self, step: Callable[[], T]) -> T:
+        """`step`, again and again while Redis is gone, full or another's; each of them is safe to repeat."""
+        while True:
+            self._check_stop()
+            try:
+                result = step()
+            except FencedError:
+                self._next_look_s = 0.0  # the look finds another epoch, and takes the job again or stops
+            except redis.OutOfMemoryError:
+                self._job.full = True
+            except redis.RedisError as error:
+                self._lose(error)
+            else:
+                if self._failures:
+                    log.info(Event.REDIS_FOUND, job=self._job.id, tries=self._failures)
+                    self._failures = 0
+                return result
+
+    def _lose(self, error: redis.RedisError) -> None:
+        """Redis did not answer, or not as it should: say so and pause, longer each time."""
+        if not self._failures:
+            log.warning(Event.REDIS_LOST, job=self._job.id, error=str(error))
+        self._failures += 1
+        self._next_look_s = 0.0
+        self._wait_for(f"Redis does not answer: {error}", time.monotonic())
+        until_s = time.monotonic() + min(LONGEST_PAUSE_S, TURN_S * 2 ** min(self._failures, 10))
+        while time.monotonic() < until_s:
+            self._check_stop()
+            time.sleep(TURN_S)
+
+    def _wait_for(self, reason: str | None, now_s: float) -> None:
+        self._on_waiting(reason)
+        self._patience.wait_for(reason, now_s=now_s)
+
+    def _say(self, reason: str, waited_s: float) -> None:
+        log.warning(Event.JOB_WAITING, job=self._job.id, reason=reason, waited_s=round(waited_s))
+
+    def _check_stop(self) -> None:
+        if self._stop:
+            raise InterruptedJobError("stopped before the job was done", where=self._directory.spec.job)
+
+    def _tell(self, now_s: float) -> None:
+        if now_s - self._told_s < PROGRESS_S:
+            return
+        self._told_s = now_s
+        counts = self._journal.counts
+        metrics.BACKLOG.set(counts.fed - counts.done)
+        metrics.WINDOW_BYTES.set(self._job.window.bytes)
+        metrics.FRONTIER_LAG.set(counts.done - self._journal.frontier)
+        self._on_progress(counts.copy())
+
+    def _leave(self) -> None:
+        """Settle what has come in meanwhile, and drop lines from the journal that the ordered file has for certain.
+
+        Best effort on every way out: what it does not reach, the next start does.
+        """
+        if self._journal.checkpoint().state == "done":
+            return
+        with suppress(redis.RedisError, FencedError):
+            if self._stop:
+                self._receiver.receive()
+        if self._journal.epoch_now() == self._journal.epoch:
+            with self._journal.writing():
+                self._journal.forget_pending(below=self._output.synced_frontier)
+        self._on_progress(self._journal.counts.copy())
+
+    def _finish(self) -> Outcome:
+        """The ordered file is whole and synced: note the end in the journal, then in Redis."""
+        counts = self._journal.counts
+        with self._journal.writing():
+            self._journal.forget_pending(below=self._output.synced_frontier)
+            self._journal.finish(exit_code=exit_code_of(counts, fail_above=self._directory.spec.fail_above))
+        self._on_progress(counts.copy())
+        outcome = self._close_job()
+        log.info(Event.JOB_FINISHED, job=self._job.id, status=outcome.status, exit_code=outcome.exit_code)
+        return outcome
+
+    def _close_job(self) -> Outcome:
+        """How a finished job ended; what Redis still has of it goes. A crash before: the next start does the same."""
+        checkpoint = self._journal.checkpoint()
+        counts, exit_code, job = checkpoint.counts, checkpoint.exit_code or 0, self._directory.spec.job
+        try:
+            withdraw(self._client, job, epoch=checkpoint.epoch, counts=counts, exit_code=exit_code)
+        except redis.RedisError as error:  # its keys have a lifetime
+            log.warning(Event.REDIS_LOST, job=job, error=str(error))
+        return Outcome(counts, exit_code, "done", None)

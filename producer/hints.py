@@ -1,0 +1,106 @@
+"""Hints: Celery messages that say "micro-batch n of job j is ready". Sent after the offer; they may be lost or doubled.
+
+Nothing rests on them: the janitor hints again what stays unclaimed. They name no exchange, so that a flushed Redis
+needs no declaration before the next one arrives.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import redis
+from celery import Celery
+from kombu import Connection, Producer
+from kombu.exceptions import KombuError
+from kombu.utils.uuid import uuid
+
+from common.broker import PRIORITIES, REDELIVERY_PRIORITY, TASK_NAME
+from common.settings import Priority
+from common.wire import WIRE_VERSION
+from producer import metrics
+from producer.window import Hint, OpenMicroBatch
+
+Route = Callable[[str], str]
+"""Model -> the queue its hints go to."""
+
+
+class Hints:
+    """Sends one job's hints over a connection of its own."""
+
+    def __init__(self, app: Celery, *, job: str, priority: Priority) -> None:
+        self._app = app
+        self._job = job
+        self._priority = PRIORITIES[priority]
+        self._connection: Connection | None = None
+        self._producer: Producer | None = None
+
+    def send(
+        self, batches: Iterable[OpenMicroBatch], *, route: Route, now_s: float, reason: str, urgent: bool = False
+    ) -> None:
+        """Hint each of `batches` in one round trip, at priority 0 if `urgent`; notes when and where in them.
+
+        Raises `redis.RedisError` for whatever kept them from being sent; then some may have gone.
+        """
+        priority = REDELIVERY_PRIORITY if urgent else self._priority
+        noted = [(batch, Hint(now_s, route(batch.row.model), priority)) for batch in batches]
+        if not noted:
+            return
+        try:
+            producer = self._open()
+            with producer.batch():
+                for batch, hint in noted:
+                    self._publish(producer, batch, hint)
+        except (KombuError, redis.RedisError, OSError) as error:
+            self.close()
+            if isinstance(error.__cause__, redis.OutOfMemoryError):
+                raise error.__cause__ from error
+            raise redis.ConnectionError(f"hints could not be sent: {error}") from error
+        for batch, hint in noted:
+            batch.hint = hint
+        metrics.HINTS.labels(reason).inc(len(noted))
+
+    def note(self, batch: OpenMicroBatch, *, route: Route, now_s: float) -> None:
+        """Take it that `batch` is hinted already: an earlier collector offered it."""
+        batch.hint = Hint(now_s, route(batch.row.model), self._priority)
+
+    def empty_queues(self, client: redis.Redis, queues: Sequence[str]) -> frozenset[str]:
+        """Those of `queues` in which no hint waits, at any priority."""
+        options = self._app.conf.broker_transport_options
+        with client.pipeline(transaction=False) as pipe:
+            for queue in queues:
+                for priority in options["priority_steps"]:
+                    pipe.llen(f"{queue}{options['sep']}{priority}" if priority else queue)
+            lengths = pipe.execute() if queues else []
+        step = len(options["priority_steps"])
+        return frozenset(queue for i, queue in enumerate(queues) if not any(lengths[i * step : (i + 1) * step]))
+
+    def close(self) -> None:
+        """Drop the connection; the next hint opens a new one."""
+        connection, self._connection, self._producer = self._connection, None, None
+        if connection is not None:
+            connection.release()
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            self._connection = self._app.connection_for_write()
+            self._connection.connect()
+            self._producer = Producer(self._connection.channel(), auto_declare=False)
+        return self._producer
+
+    def _publish(self, producer: Producer, batch: OpenMicroBatch, hint: Hint) -> None:
+        mb, n = batch.row.mb, batch.missing
+        headers, properties, body, _event = self._app.amqp.as_task_v2(
+            uuid(),
+            TASK_NAME,
+            args=(WIRE_VERSION, self._job, mb, n),
+            argsrepr=f"job={self._job} mb={mb} n={n}",
+            kwargsrepr="{}",
+        )
+        producer.publish(
+            body,
+            exchange="",
+            routing_key=hint.queue,
+            serializer="json",
+            headers=headers,
+            priority=hint.priority,
+            retry=False,
+            **properties,
+        )

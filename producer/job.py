@@ -1,0 +1,59 @@
+"""One job as its collector has it at hand: journal, window and the doors to Redis, shared by feeder, receiver, janitor.
+
+It decides nothing. It lives in the collector's one thread, between its lock and its end.
+"""
+
+import redis
+from celery import Celery
+
+from common.claims import Claims
+from common.settings import Settings
+from producer.fleet import Fleet, ModelChoice, route
+from producer.hints import Hints
+from producer.job_directory import JobDirectory
+from producer.journal import Journal
+from producer.payload import Payloads
+from producer.window import Window
+
+
+class FencedError(Exception):
+    """Redis has another epoch than this collector's journal, or none: it was emptied, replaced, or somebody else's."""
+
+
+class Job:
+    """What the parts of one collector share."""
+
+    def __init__(
+        self, directory: JobDirectory, *, settings: Settings, client: redis.Redis, app: Celery, journal: Journal
+    ) -> None:
+        self.directory = directory
+        self.spec = directory.spec
+        self.id = directory.spec.job
+        self.settings = settings
+        self.client = client
+        self.claims = Claims(client)
+        self.journal = journal
+        self.window = Window()
+        for row, got in journal.open_micro_batches():
+            self.window.add(row, got=got)
+        self.payloads = Payloads(directory)
+        self.hints = Hints(app, job=self.id, priority=directory.spec.priority)
+        self.fleet = Fleet()
+        """As of the last look."""
+        self.models = ModelChoice(directory.spec.model)
+        self.full = False
+        """Whether Redis has no room for more offers, as of the last look or refusal."""
+
+    def meet(self, fleet: Fleet) -> None:
+        """Note who is live now."""
+        self.fleet = fleet
+        self.models.update(fleet, self.journal.digests)
+
+    def route(self, model: str) -> str:
+        """The queue for hints of micro-batches of `model`, now."""
+        return route(model, self.fleet, self.journal.digests)
+
+    def close(self) -> None:
+        """Close what it opened; the Redis client stays open."""
+        self.hints.close()
+        self.payloads.close()

@@ -1,0 +1,117 @@
+"""Taking a job in Redis: under a new epoch at a collector's start, under the same one when Redis was emptied.
+
+Redis is a cache of the journal; here it is filled from it. A micro-batch that was fed is offered again, without those
+requests that have results, and not hinted for a while, so that a live worker that still runs it can claim it in place.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+import redis
+
+from common import keys
+from common.claim_types import Offer, OfferAnswer
+from common.errors import RefusedError
+from common.log import Event, get_logger
+from common.wire import WIRE_VERSION, JobInfo
+from producer.job import FencedError, Job
+from producer.window import OpenMicroBatch
+
+QUIET_S = 10.0
+"""No hint for so long after offering again: live workers ask every 3 s for what they held."""
+_AT_ONCE = 16
+"""Payloads built before they are sent: what is held in memory, each at most a micro-batch."""
+
+log = get_logger(__name__)
+
+
+def take(job: Job) -> None:
+    """Own the job under a new epoch, and offer all that is open. Safe to repeat after a lost connection.
+
+    Raises `RefusedError` when Redis knows a newer journal of this job: this one is an old copy, and nothing is changed.
+    """
+    _own(job, epoch=job.journal.epoch + 1, state="rebuilding")
+    # A crash here leaves Redis one epoch ahead of the journal: the next start asks for that same epoch.
+    job.journal.take()
+    rebuild(job)
+
+
+def rebuild(job: Job) -> None:
+    """Bring Redis to what the journal says, under this collector's epoch.
+
+    The epoch in Redis is never obeyed, only set. Raises `StoppedError` when the journal has a newer collector's.
+    """
+    epoch = job.journal.epoch
+    job.journal.check_epoch()
+    _own(job, epoch=epoch, state="rebuilding")
+    job.client.hset(keys.JOBS, job.id, _manifest(job))
+    offer_again(job, job.window.open.values())
+    _own(job, epoch=epoch, state="open")
+    log.info(Event.JOB_REBUILT, job=job.id, epoch=epoch, micro_batches=len(job.window.open))
+
+
+def offer_again(job: Job, batches: Iterable[OpenMicroBatch]) -> None:
+    """Offer micro-batches fed earlier, until Redis is full; the rest is for the next look. Raises `FencedError`."""
+    waiting = list(batches)
+    for start in range(0, len(waiting), _AT_ONCE):
+        some = waiting[start : start + _AT_ONCE]
+        answers = put_up(job, [_offer(job, batch) for batch in some])
+        now_s = time.monotonic()
+        if not answers:
+            return
+        for batch, answer in zip(some, answers, strict=True):
+            if answer == "NEW":
+                batch.hint = batch.hold = batch.doubt = None
+                batch.quiet_until_s = now_s + QUIET_S
+            elif batch.hint is None:
+                job.hints.note(batch, route=job.route, now_s=now_s)
+
+
+def put_up(job: Job, offers: Sequence[Offer]) -> Sequence[OfferAnswer]:
+    """Offer; no answers when Redis is full (some of `offers` may then stand). Raises `FencedError`."""
+    try:
+        answers = job.claims.offer(job.id, offers, epoch=job.journal.epoch)
+    except redis.OutOfMemoryError:
+        job.full = True
+        return ()
+    if "FENCED" in answers:
+        raise FencedError
+    return answers
+
+
+def _offer(job: Job, batch: OpenMicroBatch) -> Offer:
+    row = batch.row
+    packed = job.payloads.pack_again(row, job.journal)
+    return Offer(row.mb, len(row.seqs), batch.got, packed.z, batch.deliveries + 1, row.kind)
+
+
+def _own(job: Job, *, epoch: int, state: str) -> None:
+    owned = job.claims.own(
+        job.id,
+        epoch=epoch,
+        state=state,
+        mb_high=job.journal.mb_high,
+        digests=job.journal.digests,
+        manifest=_manifest(job),
+    )
+    if not owned:
+        raise RefusedError(
+            "Redis knows a newer journal of this job: this directory is an old copy",
+            where=str(job.directory.path),
+            do="continue the job in its newest directory",
+        )
+
+
+def _manifest(job: Job) -> str:
+    spec = job.spec
+    return JobInfo(
+        v=WIRE_VERSION,
+        job=spec.job,
+        host=spec.host,
+        directory=str(job.directory.path),
+        input=spec.input,
+        output=str(job.directory.output_path),
+        model=spec.model,
+        priority=spec.priority,
+        created_at=spec.created_at,
+    ).model_dump_json()

@@ -1,0 +1,117 @@
+"""Payloads: what a worker gets of a micro-batch, packed when it is fed, and again from the input when Redis lost it.
+
+Nothing of a payload is kept on this side: the journal says which lines of the input it holds, and a digest over what
+they say tells whether the input is still the one that was fed.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from io import BytesIO
+from typing import Literal, NamedTuple
+
+from common.errors import RefusedError
+from common.wire import WIRE_VERSION, MicroBatch, Request, pack_micro_batch
+from producer.job_directory import JobDirectory
+from producer.journal_reader import JournalReader, MicroBatchRow
+from producer.reader import InputLine, read_lines
+
+
+class Packed(NamedTuple):
+    """A payload as it stands in Redis, and the digest of what its requests say."""
+
+    z: bytes
+    digest: bytes
+
+
+class Payloads:
+    """Packs micro-batches of one job."""
+
+    def __init__(self, directory: JobDirectory) -> None:
+        self._spec = directory.spec
+        self._input = directory.open_input()
+
+    def close(self) -> None:
+        """Close the input."""
+        self._input.close()
+
+    def pack(
+        self,
+        mb: int,
+        requests: Sequence[Request],
+        *,
+        model: str,
+        fed_at: float,
+        kind: Literal["normal", "solo"] = "normal",
+    ) -> Packed:
+        """The payload of `requests`; equal arguments give equal bytes."""
+        batch = MicroBatch(
+            v=WIRE_VERSION,
+            job=self._spec.job,
+            mb=mb,
+            model=model,
+            kind=kind,
+            request_timeout_s=self._spec.request_timeout_s,
+            max_retries=self._spec.max_retries,
+            fed_at=fed_at,
+            requests=tuple(requests),
+        )
+        return Packed(pack_micro_batch(batch), digest_of(requests))
+
+    def pack_lines(self, mb: int, seqs: Sequence[int], lines: Sequence[InputLine], *, fed_at: float) -> Packed:
+        """The payload of `lines`, fed for the first time as the requests `seqs`."""
+        requests = [request_of(seq, 0, line) for seq, line in zip(seqs, lines, strict=True)]
+        return self.pack(mb, requests, model=lines[0].model, fed_at=fed_at)
+
+    def pack_again(self, row: MicroBatchRow, journal: JournalReader) -> Packed:
+        """The payload of a micro-batch fed earlier, from the input's lines.
+
+        Raises `RefusedError` naming --fresh when they no longer say the same.
+        """
+        lines = self.read_again(row.seqs, journal, model=row.model)
+        requests = [request_of(seq, row.round, line) for seq, line in zip(row.seqs, lines, strict=True)]
+        packed = self.pack(row.mb, requests, model=row.model, fed_at=row.fed_at, kind=row.kind)
+        if packed.digest != row.payload_digest:
+            raise self._changed()
+        return packed
+
+    def read_again(self, seqs: Iterable[int], journal: JournalReader, *, model: str) -> list[InputLine]:
+        """The input lines of `seqs`, requests to `model`, in this order. Raises `RefusedError`: they have changed."""
+        lines: list[InputLine] = []
+        for place in journal.places(seqs):
+            self._input.seek(place.offset)
+            found = list(
+                read_lines(
+                    BytesIO(self._input.read(place.length)),
+                    offset=place.offset,
+                    line=place.line,
+                    choose_model=lambda named: named or model,
+                    include_request=self._spec.include_request,
+                    max_line_bytes=self._spec.max_line_bytes,
+                )
+            )
+            if len(found) != 1 or not isinstance(found[0], InputLine):
+                raise self._changed()
+            lines.append(found[0])
+        return lines
+
+    def _changed(self) -> RefusedError:
+        return RefusedError(
+            "the input has changed since it was fed",
+            where=self._spec.input,
+            do="put it back, or start again with --fresh",
+        )
+
+
+def request_of(seq: int, round_: int, line: InputLine) -> Request:
+    """The request that travels for `line`."""
+    return Request(seq, round_, line.line, line.custom_id, line.url, line.body, line.original)
+
+
+def digest_of(requests: Iterable[Request]) -> bytes:
+    """16 bytes over all that `requests` say."""
+    digest = blake2b(digest_size=16)
+    for request in requests:
+        digest.update(b"%d %d %s\n%s\n" % (request.seq, request.line, request.url.encode(), request.custom_id.encode()))
+        digest.update(request.body)
+        digest.update(request.original or b"")
+    return digest.digest()
