@@ -1,0 +1,122 @@
+"""How many requests may be in flight, and the gate on Celery's consumer that keeps it so; other hints stay in Redis.
+
+Requests are counted, not micro-batches: early finishers must not leave holes in the engine until the longest of
+their micro-batch ends. What counts is the requests in the engine and those in messages received and not yet begun.
+"""
+
+import math
+import threading
+from collections.abc import Callable, Container
+from typing import Any
+
+from celery import bootsteps
+
+from worker.metrics import IN_FLIGHT, TARGET
+
+OVERFILL = 1.25
+"""Requests kept in flight for each that the engine really runs: the next one is there when a place falls free."""
+
+
+def target_for(concurrency: int) -> int:
+    """Requests to keep in flight for an engine that runs `concurrency` at once."""
+    return max(1, math.ceil(OVERFILL * concurrency))
+
+
+class Admission:
+    """The count. Any thread may call anything."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.received_total = 0
+        """Messages taken from Redis in this life."""
+        self._lock = threading.Lock()
+        self._received: dict[str, int] = {}
+        self._waiting = 0
+        self._in_flight = 0
+        self._closed = False
+        self._refused = False
+        self._wake: Callable[[], object] = lambda: None
+        TARGET.set(target)
+        IN_FLIGHT.set_function(lambda: self._in_flight)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in the engine, or just about to be."""
+        return self._in_flight
+
+    @property
+    def load(self) -> int:
+        """Requests in flight and requests in messages received and not yet begun."""
+        return self._in_flight + self._waiting
+
+    def on_reopen(self, wake: Callable[[], object]) -> None:
+        """Call `wake`, from any thread, when places fall free after the gate refused."""
+        self._wake = wake
+
+    def is_open(self) -> bool:
+        """Whether another message may be taken now."""
+        if not self._closed and self.load < self.target:
+            return True
+        self._refused = True
+        # what fell free between the look and the note woke nobody
+        return not self._closed and self.load < self.target
+
+    def close(self) -> None:
+        """Take no more, for good; the consumer is woken to notice."""
+        self._closed = True
+        self._wake()
+
+    def received(self, message_id: str, requests: int) -> None:
+        """A message with `requests` requests has been taken from Redis."""
+        with self._lock:
+            self.received_total += 1
+            self._waiting += requests - self._received.get(message_id, 0)
+            self._received[message_id] = requests
+
+    def begun(self, message_id: str) -> None:
+        """Its requests are in flight now and counted there, or it was dropped. Repeats do nothing."""
+        with self._lock:
+            self._waiting -= self._received.pop(message_id, 0)
+        self._reopen()
+
+    def move(self, change: int) -> None:
+        """The number of requests in the engine changed. From the engine's loop only."""
+        self._in_flight += change
+        if change < 0:
+            self._reopen()
+
+    def reconcile(self, known: Container[str]) -> None:
+        """Forget messages that Celery no longer knows: revoked, or dropped with a lost connection."""
+        for message_id in [message_id for message_id in list(self._received) if message_id not in known]:
+            self.begun(message_id)
+
+    def _reopen(self) -> None:
+        if self._refused and self.load < self.target:
+            self._refused = False
+            self._wake()
+
+
+def gate_step(admission: Admission) -> type:
+    """The consumer bootstep that puts `admission` before every message; Celery runs it again at each reconnect."""
+
+    def start(_step: object, consumer: Any) -> None:
+        channel = consumer.task_consumer.channel
+        _reuse_client(channel)
+        qos = channel.qos
+        can_consume = qos.can_consume
+        qos.can_consume = lambda: admission.is_open() and can_consume()
+        admission.on_reopen(lambda: consumer.hub.call_soon(_noop))
+
+    attributes = {"requires": ("celery.worker.consumer.tasks:Tasks",), "start": start}
+    return type("Gate", (bootsteps.StartStopStep,), attributes)
+
+
+def _reuse_client(channel: Any) -> None:
+    """kombu makes a client for each receipt and each ack, an eighth of what a message costs; one serves as well."""
+    make_client = channel._create_client
+    client = make_client()
+    channel._create_client = lambda asynchronous=False: make_client(asynchronous=True) if asynchronous else client
+
+
+def _noop() -> None:
+    """Wakes the consumer's loop, which then asks the gate again."""

@@ -1,0 +1,93 @@
+"""Celery as this worker uses it: a threads pool that receives hints, with our gate, our signals and our logs.
+
+Celery carries hints and nothing rests on it (docs/queue-protocol.md).
+"""
+
+import logging
+import signal
+import socket
+import warnings
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from celery import Celery, signals
+from celery.exceptions import SecurityWarning
+from celery.worker import state as celery_state
+
+from common import keys
+from worker.admission import Admission, gate_step
+from worker.engines.base import EngineFacts
+
+LEAST_THREADS = 16
+MOST_THREADS = 512
+_HANDLED = (signal.SIGTERM, signal.SIGINT)
+
+
+def queues_of(facts: EngineFacts) -> tuple[str, ...]:
+    """Names of the queues an engine's worker consumes: of each model it serves, and of exactly this build of it."""
+    return tuple(
+        queue for model in facts.served_models for queue in (keys.queue(model), keys.queue(model, facts.digest))
+    )
+
+
+def threads_for(target: int, *, batch_size: int) -> int:
+    """Pool threads, one a micro-batch held: only an upper bound, requests are what is counted.
+
+    Towards its end a micro-batch has few requests in flight: eight times as many fit as full ones.
+    """
+    return min(MOST_THREADS, max(LEAST_THREADS, 8 * target // batch_size))
+
+
+def make_consumer(
+    app: Celery,
+    *,
+    name: str,
+    threads: int,
+    admission: Admission,
+    on_signal: Callable[[int, FrameType | None], None],
+) -> Any:
+    """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
+    # as root, Celery warns of what pickled messages could do; ours are JSON only
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    signals.setup_logging.connect(_leave_logging_alone, weak=False)
+    logging.getLogger("celery.app.trace").addFilter(_is_no_handed_back_hint)
+    app.steps["consumer"].add(gate_step(admission))
+
+    def on_received(request: Any, **_: object) -> None:
+        arguments = request.args
+        requests = arguments[3] if len(arguments) > 3 else 1
+        admission.received(request.id, requests if isinstance(requests, int) else 1)
+
+    signals.task_received.connect(on_received, weak=False)
+    worker = app.Worker(
+        hostname=f"{name}@{socket.gethostname()}",
+        pool="threads",
+        concurrency=threads,
+        loglevel="WARNING",
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+    )
+
+    def install_handlers(_worker: object) -> None:
+        for signum in _HANDLED:
+            signal.signal(signum, on_signal)
+
+    worker.install_platform_tweaks = install_handlers
+    return worker
+
+
+def tell_to_stop() -> None:
+    """Make the consumer end as soon as its loop turns: receive no more, wait for the pool. Takes no lock."""
+    celery_state.should_stop = 0
+
+
+def _leave_logging_alone(**_: object) -> None:
+    """A receiver of this signal is all it takes: Celery then sets up no logging of its own."""
+
+
+def _is_no_handed_back_hint(record: logging.LogRecord) -> bool:
+    """Celery logs a traceback for each hint handed back, and handing back is what a drain is for."""
+    data = getattr(record, "data", None)
+    return not (isinstance(data, dict) and data.get("description") == "rejected")

@@ -1,0 +1,131 @@
+"""How a worker ends: by order (drain, then abort) or by its own death; the only place that decides its exit code.
+
+Drain: take no more, let requests finish up to the drain timeout, stop the rest, publish, release, hand hints back.
+Death: publish what is finished, say why, and go at once: nothing in flight may be recorded as failed.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from common.errors import EngineDeadError, ExitCode
+from common.log import Event, get_logger
+from worker.engine_loop import EngineLoop
+from worker.metrics import DRAINS
+from worker.options import EXIT_DIED, EXIT_DRAINED, EXIT_ENGINE_KILLED, EXIT_STOPPED
+
+SETTLE_S = 4.0
+"""After the last request was stopped: how long its micro-batch may still wait for Redis."""
+LAST_RITES_S = 3.0
+"""How long a dying worker may still take to publish what is finished."""
+CHILD_S = 1.0
+"""How long after its engine's last word a child may take to be seen dead."""
+
+log = get_logger(__name__)
+
+
+class Ending:
+    """One worker's end. Plain flags are set by signal handlers; everything else happens in the loop or in threads."""
+
+    def __init__(self, loop: EngineLoop, *, drain_timeout_s: float) -> None:
+        self.is_leaving = False
+        self.is_aborted = False
+        self.is_stopping = False
+        """What is in flight is being stopped: nothing new may begin."""
+        self.left_something = False
+        """A micro-batch could not be handed back: Redis is away."""
+        self._loop = loop
+        self._drain_timeout_s = drain_timeout_s
+        self._over_at = float("inf")
+        self._out_of_time = threading.Event()
+        self._dying = threading.Lock()
+        self._on_leave: list[Callable[[], object]] = []
+        self._on_stop: list[Callable[[], object]] = []
+        self._last_rites: list[Callable[[], object]] = []
+        self._engine_children: list[multiprocessing.process.BaseProcess] = []
+
+    def watch_children(self) -> None:
+        """Remember the engine's processes, now that it is up: how they end says who ended them."""
+        self._engine_children = list(multiprocessing.active_children())
+
+    def when_leaving(self, function: Callable[[], object]) -> None:
+        """Call `function` in the loop when the drain begins."""
+        self._on_leave.append(function)
+
+    def when_stopping(self, function: Callable[[], object]) -> None:
+        """Call `function` in the loop when what is still in flight is to be stopped."""
+        self._on_stop.append(function)
+
+    def last_rite(self, function: Callable[[], object]) -> None:
+        """Call `function` in a thread of its own before a death."""
+        self._last_rites.append(function)
+
+    def on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        """First SIGTERM or SIGINT: drain. SIGINT while draining: abort. Once more: go. Takes no lock."""
+        if not self.is_leaving:
+            self.leave()
+        elif signum == signal.SIGINT and self.is_aborted:
+            os._exit(ExitCode.INTERRUPTED)
+        elif signum == signal.SIGINT:
+            self.is_aborted = True
+            self._over_at = time.monotonic() + SETTLE_S
+            self._loop.call(self._stop)
+
+    def leave(self) -> None:
+        """Begin the drain, once."""
+        if not self.is_leaving:
+            self.is_leaving = True
+            self._over_at = time.monotonic() + self._drain_timeout_s + SETTLE_S
+            self._loop.call(self._leave)
+
+    def wait(self, duration_s: float) -> bool:
+        """Block so long; False, at once, when there is no time left to wait for anything."""
+        return not self._out_of_time.wait(duration_s)
+
+    def overdue_s(self) -> float:
+        """How long ago the drain should have been over; negative before."""
+        return time.monotonic() - self._over_at
+
+    def exit_code(self) -> int:
+        """How a worker that was told to leave ends."""
+        if self.is_aborted:
+            return ExitCode.INTERRUPTED
+        return EXIT_STOPPED if self.left_something else EXIT_DRAINED
+
+    def die(self, code: int, *, event: Event, reason: str) -> NoReturn:
+        """End this process now; any thread may call it, the first one decides."""
+        with self._dying:
+            log.error(event, reason=reason, exit_code=int(code))
+            rites = threading.Thread(target=self._perform_last_rites, name="last-rites", daemon=True)
+            rites.start()
+            rites.join(LAST_RITES_S)
+            os._exit(code)
+
+    def die_of_engine(self, error: EngineDeadError) -> NoReturn:
+        """End this process now, since its engine is gone; the exit code says whether somebody ended the engine."""
+        for child in self._engine_children:
+            child.join(CHILD_S)
+        ended_by = {child.exitcode for child in self._engine_children}
+        killed = bool(ended_by & {-signal.SIGKILL, -signal.SIGTERM})
+        self.die(EXIT_ENGINE_KILLED if killed else EXIT_DIED, event=Event.ENGINE_DIED, reason=str(error))
+
+    def _leave(self) -> None:
+        DRAINS.inc()
+        for function in self._on_leave:
+            function()
+        self._loop.call_later(self._drain_timeout_s, self._stop)
+
+    def _stop(self) -> None:
+        self.is_stopping = True
+        for function in self._on_stop:
+            function()
+        self._loop.call_later(SETTLE_S, self._out_of_time.set)
+
+    def _perform_last_rites(self) -> None:
+        for function in self._last_rites:
+            function()

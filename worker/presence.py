@@ -1,0 +1,102 @@
+"""A worker's heartbeat in Redis: who it is, what it serves, how much it takes. Live is who has one.
+
+Written every 5 s from a thread of its own, also while the engine starts and while Redis is away; it outlives the
+worker by up to 20 s.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Literal
+
+import redis
+from redis.typing import EncodableT, FieldT
+
+from common import keys
+from worker.engines.base import EngineFacts
+from worker.outage import Outage
+
+State = Literal["starting", "ready", "draining"]
+
+
+class Presence:
+    """The heartbeat of one incarnation."""
+
+    def __init__(
+        self, client: redis.Redis, *, incarnation: str, gpu: str, engine: str, every_s: float, outage: Outage
+    ) -> None:
+        self._client = client
+        self._key = keys.worker(incarnation)
+        self._every_s = every_s
+        self._outage = outage
+        self._stopped = threading.Event()
+        self._counts: Callable[[], dict[str, str | int]] = dict
+        self._lock = threading.Lock()
+        self._fields: dict[str, str | int] = {
+            "models": "[]",
+            "digest": "",
+            "state": "starting",
+            "target": 0,
+            "in_flight": 0,
+            "results": 0,
+            "host": os.uname().nodename,
+            "gpu": gpu,
+            "pid": os.getpid(),
+            "engine": engine,
+            "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": metadata.version("bakehouse"),
+        }
+
+    def start(self) -> None:
+        """Beat until `stop`."""
+        threading.Thread(target=self._run, name="presence", daemon=True).start()
+
+    def ready(self, facts: EngineFacts, *, target: int, counts: Callable[[], dict[str, str | int]]) -> None:
+        """The engine is up. `counts` gives `in_flight` and `results` at each beat."""
+        self._counts = counts
+        self._fields |= {
+            "models": json.dumps(facts.served_models),
+            "digest": facts.digest,
+            "target": target,
+            "engine": facts.name,
+        }
+        self.set_state("ready")
+
+    def set_state(self, state: State) -> None:
+        """Say so at once."""
+        self._fields["state"] = state
+        threading.Thread(target=self.beat, name="presence-now", daemon=True).start()
+
+    def beat(self) -> None:
+        """Write it once; Redis away is noted, no more."""
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            now = self._fields | self._counts()
+            fields: dict[FieldT, EncodableT] = {name: value for name, value in now.items()}
+            try:
+                with self._client.pipeline(transaction=True) as pipe:
+                    pipe.hset(self._key, mapping=fields)
+                    pipe.expire(self._key, keys.WORKER_LIFETIME_S)
+                    pipe.execute()
+            except redis.RedisError as error:
+                self._outage.missed(error)
+            else:
+                self._outage.met()
+
+    def stop(self) -> None:
+        """This worker is live no more."""
+        self._stopped.set()
+        with self._lock:
+            try:
+                self._client.delete(self._key)
+            except redis.RedisError as error:
+                self._outage.missed(error)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.beat()
+            self._stopped.wait(self._every_s)

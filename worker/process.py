@@ -1,0 +1,266 @@
+"""One worker process: its parts, and their order at the start and at the end.
+
+The engine is up before the consumer connects, so that no cold worker takes work; at the end the consumer stops first,
+then what is held is settled, then the engine stops.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from types import FrameType
+
+import psutil
+
+from common.broker import check_server, make_app, make_client, redis_url
+from common.claims import Claims
+from common.errors import BakehouseError, RefusedError, StoppedError
+from common.exposition import serve
+from common.log import Event, get_logger, redact
+from common.settings import Settings
+from worker.admission import Admission, target_for
+from worker.clock import LoopClock
+from worker.consumer import make_consumer, queues_of, tell_to_stop, threads_for
+from worker.ending import Ending
+from worker.engine_loop import EngineLoop
+from worker.engines.base import Engine, EngineFacts
+from worker.engines.sim_engine import SimEngine
+from worker.engines.sim_profiles import parse_patterns
+from worker.engines.vllm_child import WORKER_PID_VARIABLE
+from worker.engines.vllm_engine import VllmEngine
+from worker.keeper import Keeper
+from worker.options import EXIT_DIED, EXIT_STOPPED, WorkerOptions
+from worker.outage import Outage
+from worker.presence import Presence
+from worker.result_writer import WorkerIdentity
+from worker.runner import Surroundings
+from worker.tasks import HintDesk, register_task
+from worker.watchdog import Limits, Watchdog
+
+ENGINE_STOP_S = 12.0
+TELL_EVERY_S = 10.0
+
+log = get_logger(__name__)
+
+
+class LeftEarlyError(BakehouseError):
+    """Told to leave while the engine still started: no work was taken."""
+
+
+class WorkerProcess:
+    """One life of one worker. Made and run in the main thread."""
+
+    def __init__(self, options: WorkerOptions, settings: Settings) -> None:
+        self._options = options
+        self._settings = settings
+        self._url = redis_url(settings)
+        self._client = make_client(self._url, socket_timeout_s=settings.socket_timeout_s)
+        self._loop = EngineLoop()
+        self._outage = Outage()
+        self._ending = Ending(self._loop, drain_timeout_s=settings.drain_timeout_s)
+        self._presence = Presence(
+            self._client,
+            incarnation=options.incarnation,
+            gpu=options.gpu,
+            engine=options.engine,
+            every_s=settings.presence_s,
+            outage=self._outage,
+        )
+
+    def run(self) -> int:
+        """Block until told to leave; returns the exit code.
+
+        Raises `RefusedError` and `EngineStartError` before any work, `LeftEarlyError` when told to leave by then.
+        """
+        started = time.monotonic()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, _leave_early)
+        threading.excepthook = self._on_thread_error
+        os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
+        log.info(Event.WORKER_STARTED, worker=self._options.incarnation, pid=os.getpid(), gpu=self._options.gpu)
+        self._check_redis()
+        engine = make_engine(self._options)
+        self._presence.start()
+        self._loop.start()
+        facts = self._start_engine(engine)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._ending.on_signal)
+        return self._work(engine, facts, started=started)
+
+    def abandon(self) -> None:
+        """Be live no more, after a failed start."""
+        self._presence.stop()
+
+    def _check_redis(self) -> None:
+        """Refuse a server on which work could be lost; wait later for one that is away."""
+        try:
+            log.info(Event.REDIS_FOUND, where=redact(self._url), version=check_server(self._client, url=self._url))
+        except StoppedError as error:
+            log.warning(Event.REDIS_LOST, reason=str(error))
+
+    def _start_engine(self, engine: Engine) -> EngineFacts:
+        """Start it in the loop's thread, and say every few seconds how far memory has grown."""
+        model = self._options.model
+        log.info(Event.MODEL_LOADING, model=model, engine=self._options.engine, memory_mib=_memory_mib())
+        started = time.monotonic()
+        starting = self._loop.submit(engine.start())
+        while not starting.done():
+            try:
+                starting.result(timeout=TELL_EVERY_S)
+            except TimeoutError:
+                elapsed_s = round(time.monotonic() - started, 1)
+                log.info(Event.MODEL_LOADING, model=model, elapsed_s=elapsed_s, memory_mib=_memory_mib())
+        facts = starting.result()
+        self._ending.watch_children()
+        log.info(
+            Event.MODEL_LOADED,
+            models=facts.served_models,
+            engine=facts.name,
+            concurrency=facts.concurrency,
+            kv_cache_tokens=facts.kv_cache_tokens,
+            elapsed_s=round(time.monotonic() - started, 1),
+            phases_s={name: round(duration_s, 1) for name, duration_s in facts.start_phases_s.items()},
+            memory_mib=_memory_mib(),
+        )
+        return facts
+
+    def _work(self, engine: Engine, facts: EngineFacts, *, started: float) -> int:
+        settings, ending, loop = self._settings, self._ending, self._loop
+        admission = Admission(target_for(facts.concurrency))
+        keeper = self._make_keeper(facts)
+        desk = self._make_desk(engine, facts, admission=admission, keeper=keeper)
+        app = make_app(settings, queues=queues_of(facts))
+        register_task(app, desk, ending)
+        threads = threads_for(admission.target, batch_size=settings.batch_size)
+        consumer = make_consumer(
+            app, name=self._options.incarnation, threads=threads, admission=admission, on_signal=ending.on_signal
+        )
+        self._plan_end(admission, keeper)
+        watchdog = self._make_watchdog(engine, facts, admission)
+        keeper.start(loop, every_s=settings.publish_s)
+        watchdog.start()
+        self._serve_metrics(watchdog)
+        self._presence.ready(
+            facts,
+            target=admission.target,
+            counts=lambda: {"in_flight": admission.in_flight, "results": keeper.published},
+        )
+        log.info(Event.TARGET_SET, target=admission.target, threads=threads)
+        log.info(Event.WORKER_READY, elapsed_s=round(time.monotonic() - started, 1), memory_mib=_memory_mib())
+        consumer.start()
+        watchdog.stop()
+        return self._stop(engine)
+
+    def _make_keeper(self, facts: EngineFacts) -> Keeper:
+        return Keeper(
+            Claims(self._client),
+            incarnation=self._options.incarnation,
+            digest=facts.digest,
+            renew_s=self._settings.renew_s,
+            outage=self._outage,
+            is_waiting=self._ending.wait,
+        )
+
+    def _make_desk(self, engine: Engine, facts: EngineFacts, *, admission: Admission, keeper: Keeper) -> HintDesk:
+        around = Surroundings(
+            engine,
+            WorkerIdentity(self._options.incarnation, facts),
+            LoopClock(),
+            random.Random(),
+            first_wait_s=self._settings.retry_wait_s,
+            on_places=admission.move,
+        )
+        return HintDesk(
+            around=around,
+            claims=Claims(self._client),
+            keeper=keeper,
+            admission=admission,
+            loop=self._loop,
+            ending=self._ending,
+            outage=self._outage,
+        )
+
+    def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission) -> Watchdog:
+        return Watchdog(
+            engine=engine,
+            loop=self._loop,
+            admission=admission,
+            ending=self._ending,
+            outage=self._outage,
+            client=self._client,
+            queues=queues_of(facts),
+            limits=Limits(self._settings.hang_s, self._settings.give_up_after_s, self._options.exit_when_idle_s),
+        )
+
+    def _plan_end(self, admission: Admission, keeper: Keeper) -> None:
+        def stop_everything() -> None:
+            for hold in keeper.holds():
+                hold.abandon(hold.whole)
+
+        self._ending.when_leaving(tell_to_stop)
+        self._ending.when_leaving(admission.close)
+        self._ending.when_leaving(lambda: self._presence.set_state("draining"))
+        self._ending.when_stopping(stop_everything)
+        self._ending.last_rite(keeper.publish)
+        self._ending.last_rite(self._presence.beat)
+
+    def _serve_metrics(self, watchdog: Watchdog) -> None:
+        settings = self._settings
+        if settings.metrics_port is None:
+            return
+        port = serve(
+            settings.metrics_port,
+            host=settings.metrics_host,
+            healthy=watchdog.is_alive,
+            ready=lambda: not self._ending.is_leaving and self._outage.lasted_s() == 0,
+        )
+        log.info(Event.METRICS_SERVED, host=settings.metrics_host, port=port)
+
+    def _stop(self, engine: Engine) -> int:
+        """Everything is handed back, or could not be: end engine and loop."""
+        code = self._ending.exit_code() if self._ending.is_leaving else EXIT_STOPPED
+        log.info(Event.WORKER_DRAINED, exit_code=int(code))
+        self._presence.stop()
+        try:
+            self._loop.submit(engine.stop()).result(timeout=ENGINE_STOP_S)
+        except TimeoutError:
+            log.warning(Event.WORKER_STOPPED, reason="the engine does not stop by itself")
+        self._loop.stop()
+        log.info(Event.WORKER_STOPPED, exit_code=int(code))
+        return int(code)
+
+    def _on_thread_error(self, error: threading.ExceptHookArgs) -> None:
+        """A thread that ends by an error would leave its work undone, and nobody would know."""
+        reason = f"{error.exc_type.__name__}: {error.exc_value}"
+        self._ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=reason)
+
+
+def make_engine(options: WorkerOptions) -> Engine:
+    """The engine that `options` name, not started. Raises `RefusedError`."""
+    if options.engine == "sim":
+        sim = options.sim
+        is_stepped = sim.profile in ("token", "heavy")
+        return SimEngine(
+            sim.profile,
+            seconds=sim.seconds if is_stepped else None,
+            places=sim.places,
+            patterns=parse_patterns(sim.patterns),
+            served_model_name=options.served_model_name or options.model,
+        )
+    if options.model is None:
+        raise RefusedError("no model", do="--model PATH or NAME")
+    return VllmEngine(
+        options.model,
+        served_model_name=options.served_model_name,
+        tensor_parallel_size=options.tensor_parallel_size,
+        vllm_flags=options.vllm_flags,
+    )
+
+
+def _leave_early(_signum: int, _frame: FrameType | None) -> None:
+    raise LeftEarlyError("told to leave")
+
+
+def _memory_mib() -> int:
+    return int(psutil.Process().memory_info().rss >> 20)

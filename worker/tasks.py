@@ -1,0 +1,167 @@
+"""The one Celery task: a hint comes in, its micro-batch is claimed, run in the engine's loop, published; then the ack.
+
+Order: publish, then ack. A crash between the two leaves the hint in Redis; it is dropped when it comes again, since
+the micro-batch cannot be claimed any more.
+"""
+
+import secrets
+from typing import Any
+
+import redis
+from celery import Celery
+from celery.exceptions import Reject
+
+from common import keys
+from common.broker import TASK_NAME
+from common.claim_types import Claimed
+from common.claims import Claims
+from common.errors import EngineDeadError, WireError
+from common.log import Event, get_logger
+from common.wire import WIRE_VERSION, MicroBatch, unpack_micro_batch
+from worker.admission import Admission
+from worker.ending import Ending
+from worker.engine_loop import EngineLoop
+from worker.holds import Hold
+from worker.keeper import Keeper
+from worker.metrics import CLAIMS
+from worker.options import EXIT_DIED
+from worker.outage import Outage
+from worker.runner import MicroBatchRun, Surroundings
+
+CLAIM_PAUSE_S = 1.0
+MOST_CLAIMS = 15
+"""Tries while Redis is away; a claim whose answer was lost expires like any other hold that nobody renews."""
+
+log = get_logger(__name__)
+
+
+class HintDesk:
+    """Where hints arrive: what a pool thread does with each. Blocks that thread until the micro-batch is settled."""
+
+    def __init__(
+        self,
+        *,
+        around: Surroundings,
+        claims: Claims,
+        keeper: Keeper,
+        admission: Admission,
+        loop: EngineLoop,
+        ending: Ending,
+        outage: Outage,
+    ) -> None:
+        self._around = around
+        self._claims = claims
+        self._keeper = keeper
+        self._admission = admission
+        self._loop = loop
+        self._ending = ending
+        self._outage = outage
+
+    def take(self, message_id: str, *, queue: str, version: int, job: str, mb: int) -> bool:
+        """Do what the hint says. False: it is to be handed back, since this worker leaves.
+
+        Raises `EngineDeadError`, and what else the engine raises.
+        """
+        try:
+            if self._ending.is_leaving:
+                return False
+            if version != WIRE_VERSION:
+                log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=f"wire version {version}")
+                return True
+            return self._work(message_id, job=job, mb=mb, model=self._model_of(queue))
+        finally:
+            self._admission.begun(message_id)
+
+    def _work(self, message_id: str, *, job: str, mb: int, model: str) -> bool:
+        token = secrets.token_hex(16)
+        claimed = self._claim(job, mb, token=token, model=model)
+        if claimed is None or claimed.z is None:
+            return True
+        batch = self._unpack(claimed.z, job=job, mb=mb, token=token)
+        if batch is None:
+            return True
+        hold, run = self._begin(batch, claimed, token=token, model=model)
+        try:
+            self._loop.submit(run.run(on_begun=lambda: self._admission.begun(message_id))).result()
+            settled = self._keeper.settle(hold)
+        finally:
+            self._keeper.discard(hold)
+        if not settled and self._outage.lasted_s():
+            self._ending.left_something = True
+        return settled or not self._ending.is_leaving
+
+    def _begin(self, batch: MicroBatch, claimed: Claimed, *, token: str, model: str) -> tuple[Hold, MicroBatchRun]:
+        run = MicroBatchRun(
+            batch,
+            self._around,
+            got=claimed.got,
+            dlv=claimed.dlv,
+            on_result=lambda position, result: hold.add(position, result),
+        )
+        hold = Hold(
+            batch,
+            token=token,
+            got=claimed.got,
+            model=model,
+            abandon=lambda mask: self._loop.call(run.abandon, mask),
+            is_stuck=lambda: run.stuck,
+        )
+        self._keeper.add(hold)
+        if self._ending.is_stopping:
+            hold.abandon(hold.whole)
+        return hold, run
+
+    def _claim(self, job: str, mb: int, *, token: str, model: str) -> Claimed | None:
+        """The claim's answer; None while Redis stays away. The same token again is the same claim."""
+        identity = self._around.identity
+        for _ in range(MOST_CLAIMS):
+            try:
+                claimed = self._claims.claim(
+                    job, mb, token=token, worker=identity.incarnation, model=model, digest=identity.facts.digest
+                )
+            except redis.RedisError as error:
+                self._outage.missed(error)
+                if not self._ending.wait(CLAIM_PAUSE_S):
+                    return None
+                continue
+            CLAIMS.labels(claimed.answer).inc()
+            event = Event.HOLD_CLAIMED if claimed.answer == "GO" else Event.HINT_DROPPED
+            log.debug(event, job=job, mb=mb, answer=claimed.answer)
+            return claimed
+        return None
+
+    def _unpack(self, blob: bytes, *, job: str, mb: int, token: str) -> MicroBatch | None:
+        """The payload; one that this worker cannot read goes back for others."""
+        try:
+            batch = unpack_micro_batch(blob)
+            if (batch.job, batch.mb) != (job, mb):
+                raise WireError("a payload of another micro-batch")
+            return batch
+        except WireError as error:
+            log.error(Event.PAYLOAD_REFUSED, job=job, mb=mb, reason=str(error))
+        try:
+            self._claims.release(job, mb, token=token)
+        except redis.RedisError as error:
+            self._outage.missed(error)
+        return None
+
+    def _model_of(self, queue: str) -> str:
+        """The model whose queue the hint came by: the digest is pinned under this name."""
+        return queue.removeprefix(keys.QUEUE_PREFIX).removesuffix(f"@{self._around.identity.facts.digest}")
+
+
+def register_task(app: Celery, desk: HintDesk, ending: Ending) -> None:
+    """Make `desk` answer the hints that `app` receives."""
+
+    def run_micro_batch(self: Any, version: int, job: str, mb: int, _requests: int) -> None:
+        try:
+            queue = self.request.delivery_info["routing_key"]
+            done = desk.take(self.request.id, queue=queue, version=version, job=job, mb=mb)
+        except EngineDeadError as error:
+            ending.die_of_engine(error)
+        except Exception as error:
+            ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=f"{type(error).__name__}: {error}")
+        if not done:
+            raise Reject("the worker leaves", requeue=True)
+
+    app.task(run_micro_batch, name=TASK_NAME, bind=True, acks_late=True, ignore_result=True, max_retries=0)

@@ -1,0 +1,179 @@
+"""Looks every second whether this worker still gets on: engine, loop, consumer, Redis, its own drain; ends it if not.
+
+Beside a line's way. Nothing here reads a wall clock, and nothing here can hang with what it watches: it only reads
+counters.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+
+import redis
+from celery.worker import state as celery_state
+
+from common.broker import PRIORITIES
+from common.errors import EngineDeadError
+from common.log import Event, get_logger
+from worker.admission import Admission
+from worker.ending import Ending
+from worker.engine_loop import EngineLoop
+from worker.engines.base import Engine
+from worker.options import EXIT_DIED, EXIT_STOPPED
+from worker.outage import Outage
+
+LOOK_S = 1.0
+QUEUE_LOOK_S = 5.0
+STILL_S = 10.0
+"""A loop that has not moved for so long is not healthy; it is dead only after `hang_s`."""
+STARVED_S = 60.0
+"""A worker with free places that gets nothing from a queue that is never empty does not consume any more."""
+OVERDUE_S = 4.0
+"""How long after its end a drain may still take to hand back hints."""
+PRIORITY_SEPARATOR = "\x06\x16"
+"""kombu's, between a queue's name and its priority; priority 0 has the bare name."""
+
+log = get_logger(__name__)
+
+
+class Stillness:
+    """How long something has stood still: a pure stopwatch over values and times that it is shown."""
+
+    def __init__(self) -> None:
+        self._value: object = None
+        self._since = 0.0
+
+    def seconds(self, value: object, *, now: float, counts: bool = True) -> float:
+        """For how long `value` has been the same while `counts` was true."""
+        if not counts or value != self._value:
+            self._value, self._since = value, now
+        return now - self._since
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to lose patience; None or 0: never."""
+
+    hang_s: float
+    give_up_after_s: float
+    exit_when_idle_s: float | None
+
+
+class Watchdog:
+    """One thread of a worker that has its engine up."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        loop: EngineLoop,
+        admission: Admission,
+        ending: Ending,
+        outage: Outage,
+        client: redis.Redis,
+        queues: tuple[str, ...],
+        limits: Limits,
+    ) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._admission = admission
+        self._ending = ending
+        self._outage = outage
+        self._client = client
+        self._lists = [
+            name + (f"{PRIORITY_SEPARATOR}{step}" if step else "")
+            for name in queues
+            for step in (0, *PRIORITIES.values())
+        ]
+        self._limits = limits
+        self._beats = 0
+        self._still_s = 0.0
+        self._health = Stillness()
+        self._steps, self._loop_beats, self._received, self._idle = (Stillness() for _ in range(4))
+        self._queue_look_at = 0.0
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Watch for the rest of this process's life."""
+        self._loop.every(LOOK_S, self._beat)
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer: the engine is about to be stopped."""
+        self._stopped.set()
+
+    def is_alive(self) -> bool:
+        """Whether the engine's loop has moved within the last seconds; for health checks."""
+        return self._still_s < STILL_S
+
+    def _beat(self) -> None:
+        self._beats += 1
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_S):
+            now = time.monotonic()
+            self._still_s = self._health.seconds(self._beats, now=now)
+            self._look_at_engine(now)
+            self._look_at_drain()
+            self._look_for_idleness(now)
+            if now >= self._queue_look_at:
+                self._queue_look_at = now + QUEUE_LOOK_S
+                self._admission.reconcile(celery_state.requests)
+                self._loop.submit(self._check_engine())
+                self._look_at_redis()
+                self._look_at_queue(now)
+
+    async def _check_engine(self) -> None:
+        try:
+            await self._engine.check_health()
+        except EngineDeadError as error:
+            if self._stopped.is_set():
+                return
+            threading.Thread(target=self._ending.die_of_engine, args=(error,), daemon=True).start()
+
+    def _look_at_engine(self, now: float) -> None:
+        """Hung: no step with requests in the engine, or a loop that stands still with requests in flight."""
+        in_flight = self._admission.in_flight > 0
+        still_s = max(
+            self._steps.seconds(self._engine.steps(), now=now, counts=in_flight and self._engine.unfinished() > 0),
+            self._loop_beats.seconds(self._beats, now=now, counts=in_flight),
+        )
+        if still_s > self._limits.hang_s:
+            self._ending.die(EXIT_DIED, event=Event.ENGINE_HUNG, reason=f"no step for {still_s:.0f} s")
+
+    def _look_at_drain(self) -> None:
+        if self._ending.overdue_s() > OVERDUE_S:
+            reason = "the drain does not come to its end"
+            self._ending.die(self._ending.exit_code() or EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=reason)
+
+    def _look_for_idleness(self, now: float) -> None:
+        idle_s = self._idle.seconds(
+            self._admission.received_total, now=now, counts=self._admission.load == 0 and not self._ending.is_leaving
+        )
+        limit_s = self._limits.exit_when_idle_s
+        if limit_s is not None and idle_s > limit_s:
+            log.info(Event.WORKER_STOPPED, reason="idle", idle_s=round(idle_s, 1))
+            self._ending.leave()
+
+    def _look_at_redis(self) -> None:
+        away_s = self._outage.lasted_s()
+        if 0 < self._limits.give_up_after_s < away_s:
+            self._ending.die(EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=f"Redis away for {away_s:.0f} s")
+
+    def _look_at_queue(self, now: float) -> None:
+        may_take = self._admission.load < self._admission.target and not self._ending.is_leaving
+        starved_s = self._received.seconds(
+            self._admission.received_total, now=now, counts=may_take and self._queue_waits()
+        )
+        if starved_s > STARVED_S:
+            reason = f"received nothing for {starved_s:.0f} s from a queue that is not empty"
+            self._ending.die(EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=reason)
+
+    def _queue_waits(self) -> bool:
+        try:
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in self._lists:
+                    pipe.llen(name)
+                return any(pipe.execute())
+        except redis.RedisError as error:
+            self._outage.missed(error)
+            return False
