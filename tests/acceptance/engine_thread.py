@@ -70,8 +70,8 @@ def hosted(kind: str) -> Iterator[EngineThread]:
         host.close()
         return
     before = dict(os.environ)
-    os.environ.update(engine_environment(before, accelerator=False, cores=1, workers=1))
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_API_KEY": "a key for a port that is not there"})
+    os.environ.update(engine_environment(os.environ, accelerator=False, cores=1, workers=1))
     try:
         host = EngineThread(VllmEngine(str(tiny_model()), served_model_name=MODEL, vllm_flags=TINY_FLAGS))
         yield host

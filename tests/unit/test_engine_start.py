@@ -37,6 +37,11 @@ def test_a_list_of_allowed_plugins_lets_ours_in(given: str, wanted: str | None) 
     assert "VLLM_PLUGINS" not in engine_environment({}, accelerator=True, cores=1, workers=1)
 
 
+def test_a_key_for_vllms_port_does_not_shut_us_out() -> None:
+    added = engine_environment({"VLLM_API_KEY": "secret"}, accelerator=True, cores=1, workers=1)
+    assert added["VLLM_API_KEY"] == ""
+
+
 @pytest.mark.parametrize(
     ("error", "is_permanent"),
     [

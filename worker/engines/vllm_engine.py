@@ -150,6 +150,7 @@ class VllmEngine:
         arguments: Namespace = parser.parse_args(self._flags)
         _import_first(_ARGUMENT_MODULES, "validate_parsed_serve_args")(arguments)
         arguments.model = self._model
+        arguments.api_key = None
         if self._tensor_parallel_size > 1:
             arguments.tensor_parallel_size = self._tensor_parallel_size
         if self._served_model_name is not None or not arguments.served_model_name:

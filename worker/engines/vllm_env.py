@@ -1,6 +1,6 @@
 """The environment that vLLM needs, set where a worker is spawned: vLLM reads it while it is being imported.
 
-Pure: imports no vllm. What the user has set wins.
+Pure: imports no vllm. What the user has set wins, as long as it keeps nobody out.
 """
 
 from collections.abc import Mapping
@@ -28,6 +28,8 @@ def engine_environment(base: Mapping[str, str], *, accelerator: bool, cores: int
         # one core stays for the worker itself; engines that share cores slow each other tenfold
         wanted["OMP_NUM_THREADS"] = str(max(1, (cores - 1) // max(1, workers)))
     added = {name: value for name, value in wanted.items() if name not in base}
+    if base.get("VLLM_API_KEY"):
+        added["VLLM_API_KEY"] = ""  # there is no port to guard, and our own calls carry no key
     plugins = base.get("VLLM_PLUGINS")
     if plugins is not None and _PLUGIN not in plugins.split(","):
         added["VLLM_PLUGINS"] = f"{plugins},{_PLUGIN}" if plugins else _PLUGIN
