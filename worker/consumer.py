@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from celery import Celery, signals
-from celery.exceptions import SecurityWarning
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
 
 from common import keys
@@ -50,6 +50,8 @@ def make_consumer(
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
     # as root, Celery warns of what pickled messages could do; ours are JSON only
     warnings.filterwarnings("ignore", category=SecurityWarning)
+    # what runs when a connection is lost goes on: its results do not go through that connection
+    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
     signals.setup_logging.connect(_leave_logging_alone, weak=False)
     logging.getLogger("celery.app.trace").addFilter(_is_no_handed_back_hint)
     app.steps["consumer"].add(gate_step(admission))

@@ -75,6 +75,11 @@ class Keeper:
         """Keep `hold` no longer."""
         self._holds.pop(hold.token, None)
 
+    def stop_runs(self) -> None:
+        """Stop everything that still runs; what is finished stays to be published."""
+        for hold in self.holds():
+            hold.abandon(hold.whole)
+
     def settle(self, hold: Hold) -> bool:
         """Publish what is finished of `hold`, whose run has ended, and give back the rest; blocks while Redis is away.
 

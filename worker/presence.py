@@ -76,7 +76,7 @@ class Presence:
             if self._stopped.is_set():
                 return
             now = self._fields | self._counts()
-            fields: dict[FieldT, EncodableT] = {name: value for name, value in now.items()}
+            fields: dict[FieldT, EncodableT] = dict(now.items())
             try:
                 with self._client.pipeline(transaction=True) as pipe:
                     pipe.hset(self._key, mapping=fields)

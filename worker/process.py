@@ -40,6 +40,7 @@ from worker.watchdog import Limits, Watchdog
 
 ENGINE_STOP_S = 12.0
 TELL_EVERY_S = 10.0
+HOLDS_LOOK_S = 0.05
 
 log = get_logger(__name__)
 
@@ -149,8 +150,12 @@ class WorkerProcess:
         log.info(Event.TARGET_SET, target=admission.target, threads=threads)
         log.info(Event.WORKER_READY, elapsed_s=round(time.monotonic() - started, 1), memory_mib=_memory_mib())
         consumer.start()
+        told_to_leave = ending.is_leaving
+        ending.leave()  # however Celery came to its end: what is held is settled first
+        while keeper.holds() and ending.wait(HOLDS_LOOK_S):
+            pass
         watchdog.stop()
-        return self._stop(engine)
+        return self._stop(engine, code=ending.exit_code() if told_to_leave else EXIT_STOPPED)
 
     def _make_keeper(self, facts: EngineFacts) -> Keeper:
         return Keeper(
@@ -194,14 +199,10 @@ class WorkerProcess:
         )
 
     def _plan_end(self, admission: Admission, keeper: Keeper) -> None:
-        def stop_everything() -> None:
-            for hold in keeper.holds():
-                hold.abandon(hold.whole)
-
         self._ending.when_leaving(tell_to_stop)
         self._ending.when_leaving(admission.close)
         self._ending.when_leaving(lambda: self._presence.set_state("draining"))
-        self._ending.when_stopping(stop_everything)
+        self._ending.when_stopping(keeper.stop_runs)
         self._ending.last_rite(keeper.publish)
         self._ending.last_rite(self._presence.beat)
 
@@ -217,9 +218,8 @@ class WorkerProcess:
         )
         log.info(Event.METRICS_SERVED, host=settings.metrics_host, port=port)
 
-    def _stop(self, engine: Engine) -> int:
+    def _stop(self, engine: Engine, *, code: int) -> int:
         """Everything is handed back, or could not be: end engine and loop."""
-        code = self._ending.exit_code() if self._ending.is_leaving else EXIT_STOPPED
         log.info(Event.WORKER_DRAINED, exit_code=int(code))
         self._presence.stop()
         try:

@@ -1,0 +1,113 @@
+"""Admission: what counts, when the gate opens and closes, and that the consumer is woken when places fall free."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from worker.admission import Admission, gate_step, target_for
+from worker.consumer import threads_for
+
+
+@pytest.mark.parametrize(("concurrency", "target"), [(1, 2), (4, 5), (8, 10), (64, 80), (256, 320)])
+def test_target_is_a_quarter_above_the_engine(concurrency: int, target: int) -> None:
+    assert target_for(concurrency) == target
+
+
+@pytest.mark.parametrize(("target", "threads"), [(5, 16), (80, 20), (320, 80), (100_000, 512)])
+def test_threads_are_only_an_upper_bound(target: int, threads: int) -> None:
+    assert threads_for(target, batch_size=32) == threads
+
+
+def test_requests_count_from_the_message_to_their_end() -> None:
+    admission = Admission(80)
+    admission.received("a", 32)
+    admission.received("b", 32)
+    assert (admission.load, admission.in_flight, admission.is_open()) == (64, 0, True)
+    admission.received("c", 32)
+    assert not admission.is_open()
+    admission.move(+30)  # two of the 32 had been brought by others
+    admission.begun("a")
+    assert (admission.load, admission.in_flight) == (94, 30)
+    admission.begun("a")
+    assert admission.load == 94
+    admission.move(-15)
+    assert (admission.load, admission.is_open()) == (79, True)
+
+
+def test_early_finishers_open_the_gate_before_their_micro_batch_ends() -> None:
+    admission, woken = Admission(40), []
+    admission.on_reopen(lambda: woken.append(admission.load))
+    admission.received("a", 32)
+    admission.move(+32)
+    admission.begun("a")
+    admission.received("b", 32)
+    assert not admission.is_open()
+    for _ in range(24):
+        admission.move(-1)
+    assert not woken
+    admission.move(-1)
+    assert woken == [39]
+    admission.move(-1)
+    assert woken == [39], "one wake is enough until the gate refuses again"
+
+
+def test_a_waiting_request_holds_no_place() -> None:
+    admission = Admission(1)
+    admission.move(+1)
+    assert not admission.is_open()
+    admission.move(-1)
+    assert admission.is_open()
+
+
+def test_a_message_received_twice_counts_once() -> None:
+    admission = Admission(100)
+    admission.received("a", 32)
+    admission.received("a", 32)
+    assert admission.load == 32
+    assert admission.received_total == 2
+    admission.begun("a")
+    assert admission.load == 0
+
+
+def test_what_celery_forgot_is_forgotten() -> None:
+    admission, woken = Admission(30), []
+    admission.on_reopen(lambda: woken.append(True))
+    admission.received("a", 32)
+    assert not admission.is_open()
+    admission.reconcile({"a": object()})
+    assert admission.load == 32
+    admission.reconcile({})
+    assert (admission.load, woken) == (0, [True])
+
+
+def test_closed_for_good() -> None:
+    admission, woken = Admission(10), []
+    admission.on_reopen(lambda: woken.append(True))
+    admission.close()
+    assert not admission.is_open()
+    assert woken == [True]
+
+
+def test_the_gate_stands_before_celerys_own() -> None:
+    """The bootstep wraps `can_consume`, again at each reconnect, and wakes the hub of the connection it is on."""
+    admission, calls = Admission(10), []
+    for connection in ("first", "second"):
+        allowed = [True]
+        qos = SimpleNamespace(can_consume=lambda allowed=allowed: allowed[0])
+        channel = SimpleNamespace(qos=qos, _create_client=lambda asynchronous=False: object())
+        consumer = SimpleNamespace(
+            task_consumer=SimpleNamespace(channel=channel),
+            hub=SimpleNamespace(call_soon=lambda _function, name=connection: calls.append(name)),
+        )
+        gate_step(admission).start(None, consumer)  # type: ignore[attr-defined]
+        assert channel._create_client() is channel._create_client()
+        assert channel._create_client(asynchronous=True) is not channel._create_client()
+        assert qos.can_consume()
+        allowed[0] = False
+        assert not qos.can_consume()
+        allowed[0] = True
+        admission.move(+10)
+        assert not qos.can_consume()
+        admission.move(-10)
+        assert qos.can_consume()
+    assert calls == ["first", "second"]
