@@ -15,13 +15,14 @@ from celery import Celery
 from common.errors import InterruptedJobError
 from common.log import Event, get_logger
 from common.settings import Settings
-from producer import metrics, ownership
+from producer import ownership
 from producer.counts import Counts
 from producer.feeder import STEP_ROWS, Feeder
 from producer.janitor import Janitor
 from producer.job import FencedError, Job
 from producer.job_directory import JobDirectory
 from producer.journal import Journal
+from producer.metrics import JobGauges
 from producer.notice import Notice, withdraw
 from producer.outcome import Outcome, exit_code_of
 from producer.output import Output
@@ -102,6 +103,8 @@ class Collector:
         self._receiver = Receiver(self._job, output)
         self._janitor = Janitor(self._job, self._receiver)
         self._around = Surroundings(self._job)
+        self._gauges = JobGauges()
+        open_.callback(self._gauges.clear)
         now_s = time.monotonic()
         self._notice = Notice(self._job, now_s=now_s)
         self._patience = Patience(give_up_after_s=self._settings.give_up_after_s, say=self._say, now_s=now_s)
@@ -188,9 +191,11 @@ class Collector:
             return
         self._told_s = now_s
         counts = self._journal.counts
-        metrics.BACKLOG.set(counts.fed - counts.done)
-        metrics.WINDOW_BYTES.set(self._job.window.bytes)
-        metrics.FRONTIER_LAG.set(counts.done - self._journal.frontier)
+        self._gauges.set(
+            backlog=counts.fed - counts.done + self._feeder.unfed(),
+            window_bytes=self._job.window.bytes,
+            frontier_lag=counts.done - self._journal.frontier,
+        )
         self._on_progress(counts.copy())
 
     def _leave(self) -> None:

@@ -106,6 +106,12 @@ class Feeder:
             self._offer(draft, [window.add(row) for row in draft.batches])
         return max(draft.lines, draft.fed)
 
+    def unfed(self) -> int:
+        """Requests still to be fed; those not read yet are estimated from their bytes."""
+        lines, read_bytes = (self._line - 1, self._offset) if self._offset else self._sample
+        left_bytes = self._input_bytes() - self._offset
+        return -(-left_bytes * lines // max(1, read_bytes)) + len(self._waiting)
+
     def _read(self, draft: _Draft, *, rows: int, capacity: int, most: int) -> None:
         """Read until `rows` requests wait, a step is full or the input ends; full micro-batches get ready."""
         self._planner.size = min(most, self._size(capacity))
@@ -122,11 +128,8 @@ class Feeder:
             self._ready += self._planner.flush()
 
     def _size(self, capacity: int) -> int:
-        """Requests a micro-batch: smaller when little is left for the fleet. What is left is estimated from bytes."""
-        lines, read_bytes = (self._line - 1, self._offset) if self._offset else self._sample
-        left_bytes = self._input_bytes() - self._offset
-        left = -(-left_bytes * lines // max(1, read_bytes)) + len(self._waiting)
-        return size_for(left, capacity, self._job.spec.batch_size)
+        """Requests a micro-batch: smaller when little is left for the fleet."""
+        return size_for(self.unfed(), capacity, self._job.spec.batch_size)
 
     def _input_bytes(self) -> int:
         return os.fstat(self._input.fileno()).st_size

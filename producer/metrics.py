@@ -1,9 +1,11 @@
 """What a collector counts while it feeds lines and settles results: each metric, its unit and what to do.
 
-Labels come from closed sets and never carry ids; each of their values is there from the start, at 0. The
-gauges are copies of what the journal and Redis say, set anew each round and never computed with: the journal
-stays the truth.
+Labels come from closed sets and never carry ids; each of their values is there from the start, at 0. The gauges are
+copies of what the journal and Redis say, and the journal stays the truth. They sum over the jobs that a process owns at
+once (`collect --all`), each of which sets its own share.
 """
+
+import threading
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -14,12 +16,12 @@ HINT_REASONS = ("new", "redelivery", "unclaimed", "repair")
 
 BACKLOG = Gauge(
     "bakehouse_backlog_requests",
-    "Requests of this collector's job read and without a result. When it is high, do this: start more "
-    "workers, or wait; it falls by results per second.",
+    "Requests of this process's jobs without a result; those not read yet are estimated from the input's bytes. When "
+    "it is high, do this: start more workers, or wait; it falls by results per second.",
 )
 WINDOW_BYTES = Gauge(
     "bakehouse_window_bytes",
-    "Bytes of payload and expected results outstanding in Redis for this collector's job. When it is high, "
+    "Bytes of payload and expected results outstanding in Redis for this process's jobs. When it is high, "
     "do this: nothing up to window_bytes; near it with idle workers, raise window_bytes and Redis' "
     "maxmemory.",
 )
@@ -63,6 +65,28 @@ LIVE_WORKERS = Gauge(
     "Workers whose heartbeat stands in Redis. When it is high, do this: nothing; when it is low, start "
     "workers or read the supervisors' logs.",
 )
+
+
+class JobGauges:
+    """One job's share of the gauges that sum over jobs; cleared when its collector lets go of it."""
+
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self._shares = dict.fromkeys((BACKLOG, WINDOW_BYTES, FRONTIER_LAG), 0)
+
+    def set(self, *, backlog: int, window_bytes: int, frontier_lag: int) -> None:
+        """Replace this job's share. Whole numbers, so that what is added is taken away to the last one."""
+        now = {BACKLOG: backlog, WINDOW_BYTES: window_bytes, FRONTIER_LAG: frontier_lag}
+        with self._lock:
+            for gauge, share in now.items():
+                gauge.inc(share - self._shares[gauge])
+            self._shares = now
+
+    def clear(self) -> None:
+        """This job is over, or another process's."""
+        self.set(backlog=0, window_bytes=0, frontier_lag=0)
+
 
 for _outcome in OUTCOMES:
     JOURNALED.labels(_outcome)

@@ -19,8 +19,8 @@ CLAIM_ANSWERS = (
 
 IN_FLIGHT = Gauge(
     "bakehouse_requests_in_flight",
-    "Requests inside the engine of this worker now. When it is high, do this: nothing, up to the target; "
-    "far below the target with a backlog, look at the collector's window and at Redis.",
+    "Requests inside the engine of this worker now; up to one micro-batch above the target. When it is high, do this: "
+    "nothing; far below the target with a backlog, look at the collector's window and at Redis.",
 )
 TARGET = Gauge(
     "bakehouse_requests_target",
