@@ -73,9 +73,13 @@ def seen(valkey_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
         try:
             wait_until(lambda: prometheus.up() == {"worker"}, timeout_s=20, description="the worker is scraped")
             since = time.time()
-            command = producer_command(*run, "--metrics-port", ports["collector"])
+            command = producer_command(*run, "--max-concurrency", 128, "--metrics-port", ports["collector"])
             with started(command, log=tmp / "run.log") as job:
-                wait_until(lambda: prometheus.up() == set(ports), timeout_s=20, description="both are scraped")
+                wait_until(
+                    lambda: job.poll() is not None or prometheus.up() == set(ports),
+                    timeout_s=20,
+                    description=f"both are scraped; the job's log: {tmp / 'run.log'}",
+                )
                 assert job.wait(120) == 1, (tmp / "run.log").read_text()[-2000:]
             assert len(read_results(tmp / "out.jsonl")) == ROWS
             yield Seen(prometheus, since, time.time())
@@ -113,7 +117,11 @@ def test_what_was_counted_is_what_was_done(seen: Seen) -> None:
     )
     assert 0.9 * ROWS <= last("sum(bakehouse_journaled_results_total)") <= ROWS
     assert last("bakehouse_live_workers") == 1
-    assert max(seen.prometheus.values("bakehouse_requests_in_flight", since=seen.since, until=seen.until)) <= 1.25 * 8
+    assert last("bakehouse_requests_target") == 10
+    assert max(seen.prometheus.values("bakehouse_requests_in_flight", since=seen.since, until=seen.until)) <= 10 + 32
+    backlog = seen.prometheus.values("bakehouse_backlog_requests", since=seen.since, until=seen.until)
+    assert 0.5 * ROWS < max(backlog) <= 1.1 * ROWS
+    assert min(backlog) < 0.5 * ROWS
     assert seen.prometheus.values("sum(bakehouse_retries_total)", since=seen.since, until=seen.until)[-1] >= 8
 
 
