@@ -5,6 +5,7 @@ its starts, how it is to behave.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from worker.launch import Plan
 from worker.node import supervise
 from worker.options import WorkerOptions
 
-CHILD = "bakehouse-test:child"
+CHILDREN = "bakehouse-test:children"
 
 
 def stand_in(url: str, behaviour: str) -> None:
@@ -27,9 +28,11 @@ def stand_in(url: str, behaviour: str) -> None:
     if behaviour.startswith("exit "):
         sys.exit(int(behaviour.split()[1]))
     client = make_client(url)
-    if behaviour == "with child":
-        child = subprocess.Popen(["sleep", "600"])
-        client.set(CHILD, child.pid, ex=600)
+    if behaviour == "with children":
+        plain = subprocess.Popen(["sleep", "600"])
+        titled = subprocess.Popen(["VLLM::EngineCore", "600"], executable=shutil.which("sleep"), env={})
+        client.rpush(CHILDREN, plain.pid, titled.pid)
+        client.expire(CHILDREN, 600)
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:

@@ -90,7 +90,7 @@ class Roster:
         """
         if (entry.boot, entry.namespace) != (self._boot, self._namespace):
             return []
-        orphans = [pid for pid in _group(entry.pid) if entry.incarnation.encode() in _environment(pid)]
+        orphans = [pid for pid in _group(entry.pid) if _is_of(entry.incarnation, pid)]
         for pid in orphans:
             os.kill(pid, signal.SIGKILL)
         return orphans
@@ -146,8 +146,11 @@ def _group(leader: int) -> list[int]:
     return members
 
 
-def _environment(pid: int) -> bytes:
+def _is_of(incarnation: str, pid: int) -> bool:
+    """Whether process `pid` inherited the worker's environment, or is one of vLLM's, whose title overwrites it."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        title = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return b""
+        return False
+    return incarnation.encode() in environment or title.startswith(b"VLLM::")
