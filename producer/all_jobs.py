@@ -74,7 +74,7 @@ class AllJobs:
         show = Lines(self._console, name=job)
         try:
             directory.check_input_unchanged()
-            with directory.lock(), show:
+            with show:
                 run = run_on_fleet(directory, settings=self._settings, show=show, interrupts=self._interrupts)
             summary = summarize(directory, run)
             print_summary(summary, self._console)

@@ -9,6 +9,7 @@ from producer.counts import Counts
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
 from producer.journal_reader import JournalReader
+from producer.outcome import status_of
 from producer.progress import Show
 from producer.reader import hash_id
 from producer.session import Run, run_job
@@ -31,8 +32,7 @@ def enqueue(options: InputOptions, show: Show) -> str:
         show.say(f"job {job} is finished")
         return job
     try:
-        with directory.lock():
-            counts = run_job(directory, settings=settings, show=show, until="fed").outcome.counts
+        counts = run_job(directory, settings=settings, show=show, until="fed").outcome.counts
     except RefusedError:
         if (holder := read_holder(directory.lock_path)) is None:
             raise
@@ -98,17 +98,16 @@ def finish(directory: JobDirectory, *, settings: Settings, show: Show) -> Summar
     if done is not None:
         show.say(f"job {directory.spec.job} was finished before; --fresh runs it again")
         return done
-    with directory.lock(), show:
+    with show:
         return summarize(directory, run_job(directory, settings=settings, show=show))
 
 
 def summarize(directory: JobDirectory, run: Run) -> Summary:
     """What `run` came to."""
     outcome = run.outcome
-    state = "completed" if outcome.state == "done" else outcome.state
     return Summary(
         job=directory.spec.job,
-        state=state,
+        state=outcome.status,
         exit_code=outcome.exit_code,
         output=str(directory.output_path),
         counts=outcome.counts,
@@ -131,7 +130,7 @@ def read_summary(directory: JobDirectory) -> Summary | None:
         return None
     return Summary(
         job=directory.spec.job,
-        state="completed",
+        state=status_of("done", checkpoint.counts),
         exit_code=checkpoint.exit_code,
         output=str(directory.output_path),
         counts=checkpoint.counts,

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Literal, NamedTuple
 
+import redis
+
 from common.broker import check_server, make_app, make_client, redis_url
 from common.errors import BakehouseError, ExitCode, InterruptedJobError, StoppedError
 from common.log import configure, redact
 from common.settings import Settings
-from producer.collector import Collector, Outcome
+from producer.collector import Collector
 from producer.embedded import EmbeddedServer
 from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
+from producer.job_lock import JobLock
 from producer.job_spec import EmbeddedWorker
 from producer.keeper import Embedded, Keeper
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
@@ -72,14 +75,16 @@ def run_on_fleet(
     client = make_client(url, socket_timeout_s=settings.socket_timeout_s)
     version = check_server(client, url=url)
     show.say(f"job {directory.spec.job} on {version} at {redact(url)}")
-    collector = Collector(directory, settings=settings, client=client, app=make_app(settings), on_progress=show.update)
-    return _collect(directory, collector, interrupts=interrupts, show=show, until=until)
+    return _collect(
+        directory, _make_collector(directory, settings, client, show), interrupts=interrupts, show=show, until=until
+    )
 
 
 def _run_embedded(
     directory: JobDirectory, spec: EmbeddedWorker, *, settings: Settings, show: Show, interrupts: Interrupts
 ) -> Run:
-    with EmbeddedServer(directory.path / "redis", log_path=directory.path / "logs" / "redis.log") as server:
+    server = EmbeddedServer(directory.path / "redis", log_path=directory.path / "logs" / "redis.log")
+    with JobLock(directory.path / "redis.lock"), server:
         show.say(f"job {directory.spec.job} on embedded {server.version} and {describe_worker(spec)}")
         settings = settings.model_copy(update={"redis_url": server.url})
         client = make_client(server.url, socket_timeout_s=settings.socket_timeout_s)
@@ -92,14 +97,23 @@ def _run_embedded(
         with worker:
             worker.wait_ready(client, count=spec.workers, on_wait=make_on_wait(show))
             show.wait(None)
-            collector = Collector(
-                directory, settings=settings, client=client, app=make_app(settings), on_progress=show.update
-            )
+            collector = _make_collector(directory, settings, client, show)
             embedded = Embedded(server, worker, client, drain_timeout_s=settings.drain_timeout_s)
             run = _collect(directory, collector, interrupts=interrupts, show=show, embedded=embedded)
     if run.outcome.state == "done":
         server.discard()
     return run
+
+
+def _make_collector(directory: JobDirectory, settings: Settings, client: redis.Redis, show: Show) -> Collector:
+    return Collector(
+        directory,
+        settings=settings,
+        client=client,
+        app=make_app(settings),
+        on_progress=show.update,
+        on_waiting=show.wait,
+    )
 
 
 def describe_worker(spec: EmbeddedWorker) -> str:
