@@ -21,6 +21,7 @@ from producer.job_spec import EmbeddedWorker
 from producer.keeper import Embedded, Keeper
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
 from producer.metrics_port import open_metrics_port
+from producer.outcome import Outcome
 from producer.progress import Show, make_on_wait
 
 Until = Literal["fed", "done"]
