@@ -9,7 +9,7 @@
 --   OTHER_MODEL    this job has pinned another digest for the model. Nothing written.
 --   GONE           no hash. Nothing written.
 --   BUSY           FULL, or HELD by another token. Nothing written.
---   GO z got dlv   it was READY and is now HELD (beat moved, not armed; the model's digest pinned), or was HELD by this
+--   GO z got dlv   it was READY and is now HELD (beat moved; the model's digest pinned), or was HELD by this
 --                  token already (nothing written).
 local pin = "digest:" .. ARGV[3]
 local info = redis.call("HMGET", KEYS[1], "state", pin)
@@ -26,7 +26,6 @@ end
 if hash[1] == "READY" then
   redis.call("HSET", KEYS[2], "st", "HELD", "tok", ARGV[1], "wk", ARGV[2])
   redis.call("HINCRBY", KEYS[2], "beat", 1)
-  redis.call("HDEL", KEYS[2], "armed")
   if not info[2] then
     redis.call("HSET", KEYS[1], pin, ARGV[4])
   end
