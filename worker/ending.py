@@ -23,8 +23,10 @@ SETTLE_S = 4.0
 """After the last request was stopped: how long its micro-batch may still wait for Redis."""
 LAST_RITES_S = 3.0
 """How long a dying worker may still take to publish what is finished."""
-CHILD_S = 1.0
-"""How long after its engine's last word a child may take to be seen dead."""
+CHILD_S = 5.0
+"""How long after its last word an engine's process may take to end."""
+KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 0})
+"""Exit codes of an engine that somebody ended: told by SIGTERM, vLLM's ends by itself with 0, and only then."""
 
 log = get_logger(__name__)
 
@@ -110,9 +112,9 @@ class Ending:
         """End this process now, since its engine is gone; the exit code says whether somebody ended the engine."""
         for child in self._engine_children:
             child.join(CHILD_S)
-        ended_by = {child.exitcode for child in self._engine_children}
-        killed = bool(ended_by & {-signal.SIGKILL, -signal.SIGTERM})
-        self.die(EXIT_ENGINE_KILLED if killed else EXIT_DIED, event=Event.ENGINE_DIED, reason=str(error))
+        codes = [child.exitcode for child in self._engine_children]
+        code = EXIT_ENGINE_KILLED if KILLED.intersection(codes) else EXIT_DIED
+        self.die(code, event=Event.ENGINE_DIED, reason=f"{error} (its processes ended with {codes})")
 
     def _leave(self) -> None:
         DRAINS.inc()
