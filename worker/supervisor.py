@@ -71,9 +71,10 @@ class Supervisor:
         try:
             for slot in self._slots:
                 self._start(slot)
+            self._turn()
             while not self._is_over():
-                self._turn()
                 self._inbox.wait(TURN_S)
+                self._turn()
         finally:
             for slot in self._slots:
                 slot.kill()
