@@ -87,8 +87,12 @@ def supervised(valkey: redis.Redis, valkey_server: Server, tmp_path: Path) -> It
     own = Supervised(valkey_server, tmp_path)
     yield own
     for process in own.processes:
+        left = descendants(process.pid)
         process.kill()
         process.wait()
+        for child in left:
+            if not gone(child):
+                child.kill()
 
 
 def incarnations(server: Server) -> list[str]:
