@@ -231,6 +231,7 @@ def test_a_redis_that_would_evict_work_is_refused(tmp_path: Path) -> None:
 def test_real_workers_are_pinned_restarted_and_drained(
     valkey: redis.Redis, valkey_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SPT_NOENV", "1")  # or Celery's process title would overwrite what we look at
     log = tmp_path / "worker.log"
     arguments = ("--engine", "sim", "--gpus", "0,1", "--tensor-parallel-size", "1")
