@@ -1,0 +1,59 @@
+"""A collector killed between any two of its steps, then a new one: every result once, in order, nothing lost."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+from common.wire import MicroBatch
+from tests.collecting import Bench, FakeEngineWorker, write_input
+from tests.processes import ROOT, environment
+from tests.servers import Server
+
+POINTS = [
+    pytest.param("producer.journal:Journal.take", 1, id="Redis has the epoch, the journal not"),
+    pytest.param("common.claims:Claims.offer", 1, id="journaled, not offered"),
+    pytest.param("producer.hints:Hints.send", 1, id="offered, not hinted"),
+    pytest.param("producer.journal:Journal.pass_frontier", 4, id="received, not committed"),
+    pytest.param("common.claims:Claims.drop_entries", 3, id="committed, not deleted in Redis"),
+    pytest.param("common.claims:Claims.close", 2, id="deleted, not closed"),
+    pytest.param("producer.output:Output.write", 1, id="closed, not in the ordered file"),
+    pytest.param("producer.output:Output.sync", 2, id="in the ordered file, not synced"),
+    pytest.param("producer.journal:Journal.forget_pending", 5, id="synced, still in the journal"),
+    pytest.param("producer.journal:Journal.add_loss", 1, id="expired, loss not noted"),
+    pytest.param("producer.journal:Journal.finish", 1, id="all written, not finished"),
+    pytest.param("producer.collector:withdraw", 1, id="finished, still in Redis"),
+]
+
+
+@pytest.mark.parametrize(("target", "number"), POINTS)
+def test_killed_between_two_steps(
+    tmp_path: Path, valkey: redis.Redis, valkey_server: Server, target: str, number: int
+) -> None:
+    bench = Bench(tmp_path, valkey_server, write_input(tmp_path / "in.jsonl", 60))
+    arguments = [valkey_server.url, bench.jobs, bench.job, target, number]
+
+    def vanish_once(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
+        if len(worker.claimed) > 1:
+            worker.publish_all(job, batch, token, got)
+
+    with FakeEngineWorker(valkey_server, publish=vanish_once, share=3) as worker:
+        killed = subprocess.run(
+            [sys.executable, "-m", "tests.crashing", *map(str, arguments)],
+            cwd=ROOT,
+            env=environment(),
+            timeout=30,
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
+        output = bench.directory.output_path
+        durable = output.read_bytes().rsplit(b"\n", 1)[0] if output.exists() else b""
+        outcome = bench.run()
+    assert not worker.errors
+    bench.check_whole(60)
+    assert output.read_bytes().startswith(durable), "what stood in the ordered file stays as it is"
+    assert (outcome.counts.done, outcome.counts.total, outcome.counts.failed) == (60, 60, 0)
+    assert not list(valkey.scan_iter(f"bakehouse:{{{bench.job}}}:mb:*"))
