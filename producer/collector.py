@@ -91,16 +91,16 @@ class Collector:
                 self._leave()
 
     def _enter(self, open_: ExitStack) -> None:
-        output = Output(self._directory.output_path, self._directory.errors_path)
-        open_.callback(output.close)
-        self._output = output.open(self._journal)
+        self._output = Output(self._directory.output_path, self._directory.errors_path)
+        open_.callback(self._output.close)
+        self._output.check(self._journal)
         self._job = Job(
             self._directory, settings=self._settings, client=self._client, app=self._app, journal=self._journal
         )
         open_.callback(self._job.close)
         self._feeder = Feeder(self._job)
         open_.callback(self._feeder.close)
-        self._receiver = Receiver(self._job, output)
+        self._receiver = Receiver(self._job, self._output)
         self._janitor = Janitor(self._job, self._receiver)
         self._around = Surroundings(self._job)
         self._gauges = JobGauges()
@@ -111,6 +111,7 @@ class Collector:
 
     def _run(self, until: Until) -> Outcome:
         self._patiently(lambda: ownership.take(self._job))
+        self._output.open(self._journal)  # only now: an old copy of the journal must not cut a newer file
         log.info(Event.PROCESSING_STARTED, job=self._job.id, epoch=self._journal.epoch, until=until)
         while True:
             fed = self._patiently(self._turn)
@@ -155,6 +156,7 @@ class Collector:
                 self._next_look_s = 0.0  # the look finds another epoch, and takes the job again or stops
             except redis.OutOfMemoryError:
                 self._job.full = True
+                time.sleep(TURN_S)
             except redis.RedisError as error:
                 self._lose(error)
             else:

@@ -15,7 +15,7 @@ from common.result_line import Meta, build_result_line
 from common.wire import Result
 from producer import metrics
 from producer.job import FencedError, Job
-from producer.ownership import offer_again, rebuild
+from producer.ownership import check_owner, offer_again, rebuild
 from producer.receiver import Receiver
 from producer.remedies import Circumstances, Do, Remedy, remedy_for
 from producer.window import OpenMicroBatch
@@ -52,6 +52,9 @@ class Janitor:
         circumstances = self._circumstances(now_s)  # before the look: a hint taken in between is seen claimed
         look = job.claims.look(job.id)
         self._looked_s = now_s
+        if look.epoch != job.journal.epoch:
+            job.journal.check_epoch()
+        check_owner(job, epoch=look.epoch or 0, manifest=look.fields.get("manifest", ""))
         if look.epoch != job.journal.epoch or look.state != "open":
             rebuild(job)
             return True

@@ -4,6 +4,7 @@ A line's way passes here twice: as a row of a micro-batch before it is offered, 
 is done with it. All writing happens in `with journal.writing():`, one synced commit each.
 """
 
+import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ class Journal(JournalReader):
         self._path = path
         checkpoint = self.checkpoint()
         self.epoch = checkpoint.epoch
+        self.owner, self.owner_epoch = self._one("SELECT owner, owner_epoch FROM checkpoint")
         self.mb_high = checkpoint.mb_high
         self.frontier = checkpoint.frontier
         self.digests = checkpoint.digests
@@ -63,9 +65,18 @@ class Journal(JournalReader):
         """The journal at `path`, made when it is not there. Raises `RefusedError`, `StoppedError`."""
         return cls(open_for_writing(path), path=path)
 
+    def prepare(self) -> None:
+        """Settle the `owner` under which the next epoch is asked for; the same one after a crash before `take`."""
+        if self.owner_epoch != self.epoch + 1:
+            self.owner, self.owner_epoch = secrets.token_hex(8), self.epoch + 1
+            with self._transaction():
+                self._connection.execute(
+                    "UPDATE checkpoint SET owner = ?, owner_epoch = ?", (self.owner, self.owner_epoch)
+                )
+
     def take(self) -> None:
         """Raise the epoch: from now on an older collector's transactions fail."""
-        self.epoch += 1
+        self.epoch = self.owner_epoch
         with self._transaction():
             self._connection.execute("UPDATE checkpoint SET epoch = ?", (self.epoch,))
 

@@ -20,6 +20,8 @@ _TABLES = """
 CREATE TABLE checkpoint (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     epoch INTEGER NOT NULL,          -- raised by each collector at its start
+    owner TEXT NOT NULL,             -- random, of the newest epoch asked for; Redis has it too: tells copies apart
+    owner_epoch INTEGER NOT NULL,    -- the epoch it was asked for: this one, or (a crash between) the next
     frontier INTEGER NOT NULL,       -- lowest seq not yet given a place in the ordered file
     out_bytes INTEGER NOT NULL,      -- length of the ordered file below the frontier
     error_bytes INTEGER NOT NULL,    -- length of errors.jsonl below the frontier
@@ -77,7 +79,7 @@ CREATE TABLE loss (
     cause TEXT NOT NULL,             -- self, outside (from the certificate of death), or vanished: none
     PRIMARY KEY (seq, token)
 ) WITHOUT ROWID;
-INSERT INTO checkpoint VALUES (1, 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL);
+INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL);
 """
 
 

@@ -25,15 +25,20 @@ class Output:
         self.synced_frontier = 0
         """Every seq below it is in the ordered file, on disk."""
 
-    def open(self, journal: Journal) -> Self:
-        """Open both files and bring them to what `journal` says.
-
-        Raises `RefusedError` when the ordered file is gone or shorter than what was synced (somebody cut it, and its
-        lines are in no other place), or is not empty before the first line. A longer one loses its tail. errors.jsonl
-        is copied out of the ordered file where it is short.
+    def check(self, journal: Journal) -> None:
+        """Raises `RefusedError` when the ordered file is gone or shorter than what was synced (somebody cut it, and its
+        lines are in no other place), or is not empty before the first line. Changes nothing.
         """
-        needed, errors_needed = journal.synced_lengths()
+        needed, _ = journal.synced_lengths()
         _check_length(self._results_path, needed, untouched=journal.frontier == 0)
+
+    def open(self, journal: Journal) -> Self:
+        """Open both files and bring them to what `journal` says. Raises `RefusedError` as `check` does.
+
+        A longer ordered file loses its tail. errors.jsonl is copied out of the ordered file where it is short.
+        """
+        self.check(journal)
+        needed, errors_needed = journal.synced_lengths()
         self._results = _open(self._results_path)
         self._errors = _open(self._errors_path)
         if os.fstat(self._errors).st_size < errors_needed:

@@ -7,9 +7,9 @@ requests that have results, and not hinted for a while, so that a live worker th
 import time
 from collections.abc import Iterable, Sequence
 
+import orjson
 import redis
 
-from common import keys
 from common.claim_types import Offer, OfferAnswer
 from common.errors import RefusedError
 from common.log import Event, get_logger
@@ -17,8 +17,8 @@ from common.wire import WIRE_VERSION, JobInfo
 from producer.job import FencedError, Job
 from producer.window import OpenMicroBatch
 
-QUIET_S = 10.0
-"""No hint for so long after offering again: live workers ask every 3 s for what they held."""
+QUIET_SHARE = 0.5
+"""No hint for this share of `expire_s` (10 s) after offering again: live workers ask every 3 s for what they held."""
 _AT_ONCE = 16
 """Payloads built before they are sent: what is held in memory, each at most a micro-batch."""
 
@@ -30,10 +30,21 @@ def take(job: Job) -> None:
 
     Raises `RefusedError` when Redis knows a newer journal of this job: this one is an old copy, and nothing is changed.
     """
-    _own(job, epoch=job.journal.epoch + 1, state="rebuilding")
-    # A crash here leaves Redis one epoch ahead of the journal: the next start asks for that same epoch.
+    known = job.claims.look(job.id)
+    check_owner(job, epoch=known.epoch or 0, manifest=known.fields.get("manifest", ""))
+    job.journal.prepare()
+    _own(job, epoch=job.journal.owner_epoch, state="rebuilding")
+    # A crash here leaves Redis one epoch ahead of the journal: the next start asks for that same epoch, as same owner.
     job.journal.take()
     rebuild(job)
+
+
+def check_owner(job: Job, *, epoch: int, manifest: str) -> None:
+    """Raises `RefusedError` when Redis has this journal's epoch, or its next one, from another copy of the journal."""
+    journal = job.journal
+    ours = journal.owner if epoch == journal.owner_epoch else None
+    if epoch in (journal.epoch, journal.epoch + 1) and epoch and ours != _owner_of(manifest):
+        raise _old_copy(job)
 
 
 def rebuild(job: Job) -> None:
@@ -44,7 +55,6 @@ def rebuild(job: Job) -> None:
     epoch = job.journal.epoch
     job.journal.check_epoch()
     _own(job, epoch=epoch, state="rebuilding")
-    job.client.hset(keys.JOBS, job.id, _manifest(job))
     offer_again(job, job.window.open.values())
     _own(job, epoch=epoch, state="open")
     log.info(Event.JOB_REBUILT, job=job.id, epoch=epoch, micro_batches=len(job.window.open))
@@ -62,7 +72,7 @@ def offer_again(job: Job, batches: Iterable[OpenMicroBatch]) -> None:
         for batch, answer in zip(some, answers, strict=True):
             if answer == "NEW":
                 batch.hint = batch.hold = batch.doubt = None
-                batch.quiet_until_s = now_s + QUIET_S
+                batch.quiet_until_s = now_s + QUIET_SHARE * job.settings.expire_s
             elif batch.hint is None:
                 job.hints.note(batch, route=job.route, now_s=now_s)
 
@@ -92,19 +102,31 @@ def _own(job: Job, *, epoch: int, state: str) -> None:
         state=state,
         mb_high=job.journal.mb_high,
         digests=job.journal.digests,
-        manifest=_manifest(job),
+        manifest=manifest_of(job),
     )
     if not owned:
-        raise RefusedError(
-            "Redis knows a newer journal of this job: this directory is an old copy",
-            where=str(job.directory.path),
-            do="continue the job in its newest directory",
-        )
+        raise _old_copy(job)
 
 
-def _manifest(job: Job) -> str:
+def _old_copy(job: Job) -> RefusedError:
+    return RefusedError(
+        "Redis knows a newer journal of this job: this directory is an old copy",
+        where=str(job.directory.path),
+        do="continue the job in its newest directory",
+    )
+
+
+def _owner_of(manifest: str) -> str | None:
+    try:
+        return str(orjson.loads(manifest)["owner"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def manifest_of(job: Job) -> str:
+    """What any host may know of the job, as JSON (`common.wire.JobInfo`), and which copy of the journal says so."""
     spec = job.spec
-    return JobInfo(
+    info = JobInfo(
         v=WIRE_VERSION,
         job=spec.job,
         host=spec.host,
@@ -114,4 +136,5 @@ def _manifest(job: Job) -> str:
         model=spec.model,
         priority=spec.priority,
         created_at=spec.created_at,
-    ).model_dump_json()
+    )
+    return orjson.dumps({**info.model_dump(), "owner": job.journal.owner}).decode()
