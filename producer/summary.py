@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from producer.counts import Counts
 from producer.progress import describe_duration
@@ -29,13 +28,9 @@ class Summary:
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Two columns; one more line for each kind of failure."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="left", overflow="fold")
+    """Two columns; a line for each kind of failure. Long paths stay whole, to be copied."""
     for name, value in rows(summary):
-        table.add_row(name, value)
-    console.print(table, highlight=False, markup=False)
+        console.print(f"{name:<24} {value}", markup=False, soft_wrap=True)
 
 
 def rows(summary: Summary) -> list[tuple[str, str]]:

@@ -1,0 +1,261 @@
+"""`producer` as its user meets it, on the simulated engine: run, stop, go on, and what it says at each end."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from producer.job_directory import JobDirectory
+from tests.processes import (
+    descendants,
+    environment,
+    producer_command,
+    read_results,
+    run_producer,
+    started,
+    started_worker,
+)
+from tests.servers import Server
+from tests.waiting import wait_until
+
+ROWS = 60
+SLOW = ("--engine", "sim", "--sim-seconds", "0.05", "--sim-places", "4", "--batch-size", "4")
+"""4 requests of 8 tokens take 0.4 s: 60 rows take 6 s."""
+
+
+def write_requests(path: Path, rows: int = ROWS, *, model: str | None = None) -> Path:
+    """`rows` good requests, `r-0` first."""
+    named = {} if model is None else {"model": model}
+    lines = (json.dumps({"custom_id": f"r-{n}", "prompt": f"say {n}", "max_tokens": 8, **named}) for n in range(rows))
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def only_job(jobs: Path) -> str:
+    """The id of the only job in `jobs`."""
+    (found,) = JobDirectory.list_all(jobs)
+    return found.spec.job
+
+
+def check_whole(output: Path, rows: int = ROWS) -> None:
+    """Every request of `write_requests` has its one good result, in order."""
+    results = read_results(output)
+    assert [result["custom_id"] for result in results] == [f"r-{n}" for n in range(rows)]
+    assert {result["response"]["status_code"] for result in results} == {200}
+
+
+def check_summary(summary: dict[str, Any], output: Path) -> None:
+    """The summary's figures are those that the file gives when it is counted."""
+    results = read_results(output)
+    usage = [result["response"]["body"].get("usage", {}) for result in results]
+    codes = Counter(result["error"]["code"] for result in results if result["error"])
+    assert summary["total"] == summary["done"] == len(results)
+    assert summary["succeeded"] == sum(result["response"]["status_code"] == 200 for result in results)
+    assert summary["failed"] == sum(codes.values())
+    assert summary["failures"] == dict(codes)
+    assert summary["prompt_tokens"] == sum(each.get("prompt_tokens", 0) for each in usage)
+    assert summary["completion_tokens"] == sum(each.get("completion_tokens", 0) for each in usage)
+
+
+def wait_for_results(output: Path, run: subprocess.Popen[bytes], *, at_least: int, log: Path) -> None:
+    """Block until the ordered file has `at_least` lines."""
+    wait_until(
+        lambda: run.poll() is not None or (output.exists() and output.read_bytes().count(b"\n") >= at_least),
+        timeout_s=60,
+        description=f"{at_least} results",
+    )
+    assert run.poll() is None, log.read_text()[-3000:]
+
+
+def test_run_brings_all_it_needs_and_takes_it_away(tmp_path: Path) -> None:
+    source, output, jobs = write_requests(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "jobs"
+    with source.open("a") as more:
+        more.write('\n{"custom_id": "bad", "prompt": \n{"custom_id": "r-0", "prompt": "again"}\n')
+    arguments = ("run", source, "-o", output, "--engine", "sim", "--jobs", jobs, "--json")
+    ended = run_producer(*arguments)
+    assert ended.returncode == 1, ended.stderr
+    first = ended.stderr.splitlines()[0]
+    assert re.search(
+        r"embedded Valkey 9\.\d+\.\d+ and one local worker \(simulated engine: answers are made up\)", first
+    )
+    summary = json.loads(ended.stdout)
+    check_summary(summary, output)
+    assert summary["failures"] == {"invalid_json": 1, "duplicate_custom_id": 1}
+    assert summary["blank"] == 1
+    assert summary["exit_code"] == 1
+    assert str(output) in ended.stderr
+    assert "continue:" not in ended.stderr
+    assert not [process for process in psutil.process_iter(["cmdline"]) if str(jobs) in str(process.info["cmdline"])]
+    assert output.stat().st_mode & 0o777 == 0o600
+
+    again = run_producer(*arguments)
+    assert "one local worker" not in again.stderr
+    assert again.returncode == 1
+    assert {**json.loads(again.stdout), "elapsed_s": summary["elapsed_s"]} == summary
+    assert only_job(jobs) == summary["job"]
+
+
+def test_fail_above_forgives_a_share(tmp_path: Path) -> None:
+    source = write_requests(tmp_path / "in.jsonl", 9)
+    with source.open("a") as more:
+        more.write("{}\n")
+    arguments = ("run", source, "--engine", "sim", "--jobs", tmp_path / "jobs", "--fail-above", "0.1")
+    ended = run_producer(*arguments)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_ctrl_c_lets_what_runs_finish_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    source, output, jobs = write_requests(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "jobs"
+    arguments, log = ("run", source, "-o", output, "--jobs", jobs, *SLOW), tmp_path / "run.log"
+    with started(producer_command(*arguments), log=log) as run:
+        wait_for_results(output, run, at_least=8, log=log)
+        below = descendants(run.pid)
+        second = run_producer(*arguments)
+        assert second.returncode == 2
+        assert f"pid {run.pid}" in second.stderr
+        run.send_signal(signal.SIGINT)
+        assert run.wait(30) == 130, log.read_text()
+    said = log.read_text()
+    job = only_job(jobs)
+    assert said.rstrip().endswith(f"continue: producer resume {job}"), said
+    assert "Traceback" not in said
+    assert not [process for process in below if process.is_running()]
+    before = output.read_bytes()
+    stopped_at = len(read_results(output))
+    assert 8 <= stopped_at < ROWS
+    ended = run_producer(*arguments)
+    assert ended.returncode == 0, ended.stderr
+    assert output.read_bytes().startswith(before)
+    check_whole(output)
+    assert only_job(jobs) == job
+
+
+def test_ctrl_c_twice_ends_at_once_and_resume_goes_on(tmp_path: Path) -> None:
+    source, output, jobs = write_requests(tmp_path / "in.jsonl", 11), tmp_path / "out.jsonl", tmp_path / "jobs"
+    with source.open("a") as more:
+        more.write('{"custom_id": "long", "prompt": "it takes 100 s", "max_tokens": 10000}\n')
+    log = tmp_path / "run.log"
+    with started(producer_command("run", source, "-o", output, "--jobs", jobs, "--engine", "sim"), log=log) as run:
+        wait_for_results(output, run, at_least=11, log=log)
+        run.send_signal(signal.SIGINT)
+        wait_until(lambda: "Ctrl-C again" in log.read_text(), timeout_s=5, description="the first one is answered")
+        began = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        assert run.wait(20) == 130
+        assert time.monotonic() - began < 10
+    assert f"continue: producer resume {only_job(jobs)}" in log.read_text()
+    assert len(read_results(output)) == 11
+
+
+def test_sigterm_is_a_ctrl_c_and_resume_goes_on(tmp_path: Path) -> None:
+    source, output, jobs = write_requests(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "jobs"
+    log = tmp_path / "run.log"
+    with started(producer_command("run", source, "-o", output, "--jobs", jobs, *SLOW), log=log) as run:
+        wait_for_results(output, run, at_least=8, log=log)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(30) == 130, log.read_text()
+    job = only_job(jobs)
+    shown = run_producer("status", job, "--jobs", jobs, "--json")
+    assert json.loads(shown.stdout)["jobs"][0]["state"] == "in_progress"
+    waiting = run_producer("get", job, f"r-{ROWS - 1}", "--jobs", jobs)
+    assert (waiting.returncode, waiting.stdout) == (3, "")
+    assert f"continue: producer resume {job}" in waiting.stderr
+    resumed = run_producer("resume", job, "--jobs", jobs, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    check_whole(output)
+    check_summary(json.loads(resumed.stdout), output)
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    source, jobs = write_requests(tmp_path / "in.jsonl", 3), tmp_path / "jobs"
+    ended = run_producer("run", source, "--engine", "sim", "--sim-pattern", "dance=x", "--jobs", jobs)
+    assert ended.returncode == 3
+    assert "dance" in ended.stderr
+    assert "the local worker ended" in ended.stderr
+    assert ended.stderr.rstrip().endswith(f"continue: producer resume {only_job(jobs)}")
+
+
+def test_killed_run_leaves_nobody_behind(tmp_path: Path) -> None:
+    source, output, jobs = write_requests(tmp_path / "in.jsonl"), tmp_path / "out.jsonl", tmp_path / "jobs"
+    log = tmp_path / "run.log"
+    with started(producer_command("run", source, "-o", output, "--jobs", jobs, *SLOW), log=log) as run:
+        wait_for_results(output, run, at_least=4, log=log)
+        below = descendants(run.pid)
+        assert len(below) >= 3
+        run.kill()
+        run.wait()
+        wait_until(
+            lambda: not [process for process in below if process.is_running()],
+            timeout_s=2,
+            description="server, supervisor and worker are gone",
+        )
+
+
+@pytest.fixture
+def fleet(any_server: Server, tmp_path: Path) -> Iterator[Server]:
+    """Each server with one simulated worker that serves `m`."""
+    any_server.client().flushall()
+    with started_worker(any_server, "--engine", "sim", "--model", "m", log=tmp_path / "worker.log"):
+        yield any_server
+
+
+def test_three_processes_on_any_redis(fleet: Server, tmp_path: Path) -> None:
+    source = write_requests(tmp_path / "in.jsonl", model="m")
+    output, jobs = tmp_path / "out.jsonl", tmp_path / "jobs"
+    where = ("--redis-url", fleet.url, "--jobs", jobs)
+    enqueued = run_producer("enqueue", source, "-o", output, *where)
+    assert enqueued.returncode == 0, enqueued.stderr
+    job = only_job(jobs)
+    assert enqueued.stdout == f"{job}\n"
+    assert f"producer collect {job}" in enqueued.stderr
+    assert run_producer("enqueue", source, "-o", output, *where).stdout == f"{job}\n"
+
+    collected = run_producer("collect", job, *where, "--json")
+    assert collected.returncode == 0, collected.stderr
+    check_whole(output)
+    check_summary(json.loads(collected.stdout), output)
+
+    shown = json.loads(run_producer("status", "--json", *where).stdout)
+    assert [(each["job"], each["state"], each["done"]) for each in shown["jobs"]] == [(job, "completed", ROWS)]
+    assert len(shown["workers"]) == 1
+    got = run_producer("get", job, "r-17", *where)
+    assert got.stdout.encode() == output.read_bytes().split(b"\n")[17] + b"\n"
+    assert run_producer("get", job, "no-such-id", *where).returncode == 1
+
+
+def test_collect_all_takes_every_job_of_the_folder(fleet: Server, tmp_path: Path) -> None:
+    where = ("--redis-url", fleet.url, "--jobs", tmp_path / "jobs")
+    for name in ("a", "b"):
+        source = write_requests(tmp_path / f"{name}.jsonl", 20, model="m")
+        run_producer("enqueue", source, "-o", tmp_path / f"{name}-out.jsonl", "--job-id", name, *where)
+    collected = run_producer("collect", "--all", *where)
+    assert collected.returncode == 0, collected.stderr
+    for name in ("a", "b"):
+        check_whole(tmp_path / f"{name}-out.jsonl", 20)
+
+
+def test_redis_that_is_not_there_leaves_a_job_to_go_on_with(tmp_path: Path) -> None:
+    source, jobs = write_requests(tmp_path / "in.jsonl", 3), tmp_path / "jobs"
+    ended = run_producer("run", source, "--redis-url", f"unix://{tmp_path}/nobody.sock", "--jobs", jobs)
+    assert ended.returncode == 3
+    assert "Redis cannot be reached" in ended.stderr
+    assert ended.stderr.rstrip().endswith(f"continue: producer resume {only_job(jobs)}")
+
+
+def test_requests_come_by_standard_input(tmp_path: Path) -> None:
+    source, output = write_requests(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl"
+    with source.open() as lines:
+        ended = subprocess.run(
+            producer_command("run", "-", "-o", output, "--engine", "sim", "--jobs", tmp_path / "jobs"),
+            env=environment(), stdin=lines, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    check_whole(output, 5)
