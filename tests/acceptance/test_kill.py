@@ -56,8 +56,9 @@ def find(root: int, word: str) -> psutil.Process:
 
 
 def find_worker(root: int) -> psutil.Process:
-    """The worker process (not its supervisor)."""
-    return find(root, "worker.app")
+    """The worker process: its supervisor's only child, since Celery writes itself another command line."""
+    (worker,) = find(root, "worker.cli").children()
+    return worker
 
 
 def find_server(root: int) -> psutil.Process:
