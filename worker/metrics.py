@@ -53,8 +53,8 @@ REQUEST_SECONDS = Histogram(
 )
 QUEUE_SECONDS = Histogram(
     "bakehouse_queue_seconds",
-    "Seconds from a request's feeding to its first attempt. When it is high, do this: start more workers; "
-    "work waits for a free place.",
+    "Seconds from a micro-batch's feeding to its first attempts. When it is high, do this: start more "
+    "workers; work waits for a free place.",
     buckets=(0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400),
 )
 PUBLISH_SECONDS = Histogram(
