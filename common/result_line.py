@@ -61,7 +61,7 @@ def build_result_line(
         "body": _embedded(body) if isinstance(body, bytes) else body,
     }
     fields["error"] = None if kind is None else {"code": kind.value, "message": message}
-    fields["meta"] = meta._asdict()
+    fields["meta"] = dict(zip(Meta._fields, meta, strict=True))
     try:
         return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
     except TypeError:

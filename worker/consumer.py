@@ -54,6 +54,7 @@ def make_consumer(
     warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
     signals.setup_logging.connect(_leave_logging_alone, weak=False)
     logging.getLogger("celery.app.trace").addFilter(_is_no_handed_back_hint)
+    app.conf.result_backend_thread_safe = True  # or each thread looks for the back end that we do not have
     app.steps["consumer"].add(gate_step(admission))
 
     def on_received(request: Any, **_: object) -> None:

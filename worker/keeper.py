@@ -6,8 +6,8 @@ are lost, as they should be. The last publish of a micro-batch is made by the th
 
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 import redis
 
@@ -15,6 +15,7 @@ from common.claim_types import Publication, PublishAnswer
 from common.claims import Claims
 from common.exposition import OK
 from common.log import Event, get_logger
+from common.wire import ENTRY_BYTES
 from worker.engine_loop import EngineLoop
 from worker.holds import Hold
 from worker.metrics import HOLDS, PUBLISH_SECONDS, RESULTS, TOKENS
@@ -25,6 +26,8 @@ RECLAIM_PATIENCE_S = {"NOJOB": 60.0, "rebuilding": 60.0, "paused": 60.0, "GONE":
 """How long a hold that Redis forgot is asked for again, by what the claim says: a collector rebuilds a job within
 seconds, and looks for a micro-batch that a cut tail took away every two. Any other answer ends the hold at once."""
 REDIS_PAUSE_S = 1.0
+ROUND_BYTES = 4 * ENTRY_BYTES
+"""What is published in one round trip, give or take one entry."""
 STOP_STATES = frozenset({"cancelling", "sealed", "done"})
 """States of a job in which what runs is to be stopped and handed back."""
 
@@ -153,13 +156,11 @@ class Keeper:
                 self._outage.missed(error)
 
     def _publish(self, job: str, holds: list[Hold]) -> None:
-        publications = [(hold, publication) for hold in holds for publication in hold.publications()]
-        if not publications:
-            return
-        with PUBLISH_SECONDS.time():
-            answers = self._claims.publish(job, [publication for _, publication in publications])
-        for (hold, publication), answer in zip(publications, answers, strict=True):
-            self._settle_one(hold, publication, answer)
+        for round_ in _rounds([(hold, publication) for hold in holds for publication in hold.publications()]):
+            with PUBLISH_SECONDS.time():
+                answers = self._claims.publish(job, [publication for _, publication in round_])
+            for (hold, publication), answer in zip(round_, answers, strict=True):
+                self._settle_one(hold, publication, answer)
 
     def _settle_one(self, hold: Hold, publication: Publication, answer: PublishAnswer) -> None:
         if answer == "REFUSED":
@@ -171,19 +172,18 @@ class Keeper:
 
     def _count(self, hold: Hold, mask: int) -> None:
         hold.counted |= mask
-        outcomes: Counter[str] = Counter()
-        tokens: Counter[tuple[str, str]] = Counter()
+        sums: dict[str, list[int]] = {}
         for position, result in list(hold.results.items()):
             if mask >> position & 1:
-                outcome = result.code or OK
-                outcomes[outcome] += 1
-                tokens["prompt", outcome] += result.prompt_tokens
-                tokens["completion", outcome] += result.completion_tokens
-        self.published += outcomes.total()
-        for outcome, count in outcomes.items():
+                row = sums.setdefault(result.code or OK, [0, 0, 0])
+                row[0] += 1
+                row[1] += result.prompt_tokens
+                row[2] += result.completion_tokens
+        for outcome, (count, prompt_tokens, completion_tokens) in sums.items():
+            self.published += count
             RESULTS.labels(outcome).inc(count)
-        for (direction, outcome), count in tokens.items():
-            TOKENS.labels(direction, outcome).inc(count)
+            TOKENS.labels("prompt", outcome).inc(prompt_tokens)
+            TOKENS.labels("completion", outcome).inc(completion_tokens)
 
     def _reclaim(self, hold: Hold) -> None:
         """Claim again under the same token: what runs goes on, what Redis forgot is published again."""
@@ -227,3 +227,17 @@ def _by_job(holds: Iterable[Hold]) -> list[tuple[str, list[Hold]]]:
     for hold in holds:
         grouped[hold.job].append(hold)
     return list(grouped.items())
+
+
+def _rounds(publications: list[tuple[Hold, Publication]]) -> Iterator[list[tuple[Hold, Publication]]]:
+    """`publications` in round trips of bounded size, so that a slow line does not run into the socket's timeout."""
+    round_: list[tuple[Hold, Publication]] = []
+    size = 0
+    for hold, publication in publications:
+        round_.append((hold, publication))
+        size += len(publication.blob)
+        if size >= ROUND_BYTES:
+            yield round_
+            round_, size = [], 0
+    if round_:
+        yield round_

@@ -29,18 +29,19 @@ class WorkerIdentity:
 class ResultWriter:
     """Writes the results of one delivery of one micro-batch."""
 
-    def __init__(self, batch: MicroBatch, identity: WorkerIdentity, *, dlv: int, queue_s: float) -> None:
+    def __init__(
+        self, batch: MicroBatch, identity: WorkerIdentity, *, dlv: int, queue_s: float, started_at: datetime
+    ) -> None:
         self._batch = batch
         self._identity = identity
         self._dlv = dlv
         self._queue_s = round(queue_s, 6)
+        self._started_at = started_at
         self._logs = logging.getLogger(__name__).isEnabledFor(logging.INFO)
 
-    def write(
-        self, request: Request, verdict: Verdict, *, attempts: int, started_at: datetime, latency_s: float
-    ) -> Result:
+    def write(self, request: Request, verdict: Verdict, *, attempts: int, latency_s: float) -> Result:
         """The result; `latency_s` goes from the first attempt to now."""
-        meta = self._meta(request, attempts=attempts, started_at=started_at, latency_s=latency_s)
+        meta = self._meta(request, attempts=attempts, latency_s=latency_s)
         line = self._line(request, verdict, meta)
         if len(line) > MAX_RESULT_BYTES:
             verdict = failed(ErrorKind.RESPONSE_TOO_LARGE, f"the result line has {len(line)} bytes")
@@ -75,7 +76,7 @@ class ResultWriter:
             original=request.original,
         )
 
-    def _meta(self, request: Request, *, attempts: int, started_at: datetime, latency_s: float) -> Meta:
+    def _meta(self, request: Request, *, attempts: int, latency_s: float) -> Meta:
         facts = self._identity.facts
         return Meta(
             model=self._batch.model,
@@ -85,7 +86,7 @@ class ResultWriter:
             attempts=attempts,
             deliveries=self._dlv,
             worker=self._identity.incarnation,
-            started_at=started_at,
+            started_at=self._started_at,
             finished_at=datetime.now(UTC),
             queue_s=self._queue_s,
             latency_s=round(latency_s, 6),

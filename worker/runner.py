@@ -81,10 +81,13 @@ class MicroBatchRun:
             return
         loop = asyncio.get_running_loop()
         queue_s = max(0.0, time.time() - self._batch.fed_at)
-        writer = ResultWriter(self._batch, self._around.identity, dlv=self._dlv, queue_s=queue_s)
+        writer = ResultWriter(
+            self._batch, self._around.identity, dlv=self._dlv, queue_s=queue_s, started_at=datetime.now(UTC)
+        )
+        started = self._around.clock.monotonic()
         QUEUE_SECONDS.observe(queue_s)
         for position in positions:
-            self._tasks[position] = loop.create_task(self._answer(position, writer))
+            self._tasks[position] = loop.create_task(self._answer(position, writer, started))
         loop.call_soon(on_begun)  # after the first step of each task
         tasks = list(self._tasks.values())
         try:
@@ -106,18 +109,16 @@ class MicroBatchRun:
             self._overdue.discard(position)
             self._tasks.pop(position).cancel()
 
-    async def _answer(self, position: int, writer: ResultWriter) -> None:
-        """One request from its first attempt to its result."""
+    async def _answer(self, position: int, writer: ResultWriter, started: float) -> None:
+        """One request from its first attempt to its result; all of a micro-batch start together."""
         request = self._batch.requests[position]
-        clock = self._around.clock
-        started_at, started = datetime.now(UTC), clock.monotonic()
         self._around.on_places(+1)
         try:
             verdict, attempts = await self._try(position, request)
         finally:
             self._around.on_places(-1)
-        latency_s = clock.monotonic() - started
-        result = writer.write(request, verdict, attempts=attempts, started_at=started_at, latency_s=latency_s)
+        latency_s = self._around.clock.monotonic() - started
+        result = writer.write(request, verdict, attempts=attempts, latency_s=latency_s)
         del self._tasks[position]
         self._on_result(position, result)
 

@@ -94,7 +94,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Watch for the rest of this process's life."""
-        self._loop.every(LOOK_S, self._beat)
+        self._loop.every(LOOK_S, self.beat)
         threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def stop(self) -> None:
@@ -105,22 +105,26 @@ class Watchdog:
         """Whether the engine's loop has moved within the last seconds; for health checks."""
         return self._still_s < STILL_S
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """The engine's loop moves on."""
         self._beats += 1
+
+    def look(self, now: float) -> None:
+        """Look at everything once; `now` is monotonic."""
+        self._still_s = self._health.seconds(self._beats, now=now)
+        self._look_at_engine(now)
+        self._look_at_drain()
+        self._look_for_idleness(now)
+        if now >= self._queue_look_at:
+            self._queue_look_at = now + QUEUE_LOOK_S
+            self._admission.reconcile(celery_state.requests)
+            self._loop.submit(self._check_engine())
+            self._look_at_redis()
+            self._look_at_queue(now)
 
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_S):
-            now = time.monotonic()
-            self._still_s = self._health.seconds(self._beats, now=now)
-            self._look_at_engine(now)
-            self._look_at_drain()
-            self._look_for_idleness(now)
-            if now >= self._queue_look_at:
-                self._queue_look_at = now + QUEUE_LOOK_S
-                self._admission.reconcile(celery_state.requests)
-                self._loop.submit(self._check_engine())
-                self._look_at_redis()
-                self._look_at_queue(now)
+            self.look(time.monotonic())
 
     async def _check_engine(self) -> None:
         try:

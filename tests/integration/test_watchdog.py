@@ -1,0 +1,131 @@
+"""The watchdog over made-up times: what it ends a worker for, and what it lets pass."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from common.keys import queue
+from tests.dying import Died, Witness
+from worker.admission import Admission
+from worker.engine_loop import EngineLoop
+from worker.engines.sim_engine import SimEngine
+from worker.options import EXIT_DIED, EXIT_STOPPED
+from worker.outage import Outage
+from worker.watchdog import STARVED_S, Limits, Watchdog
+
+HANG_S = 60.0
+
+
+class Engine(SimEngine):
+    """An engine whose counters are set by hand."""
+
+    inside = 0
+    step = 0
+
+    def unfinished(self) -> int:
+        return self.inside
+
+    def steps(self) -> int:
+        return self.step
+
+
+class Scene:
+    """A watchdog and what it looks at; time is what a test says."""
+
+    def __init__(self, client: redis.Redis, loop: EngineLoop) -> None:
+        self.client = client
+        self.engine = Engine()
+        loop.submit(self.engine.start()).result()
+        self.admission = Admission(10)
+        self.ending = Witness(loop, drain_timeout_s=25.0)
+        self.outage = Outage()
+        self.dog = Watchdog(
+            engine=self.engine,
+            loop=loop,
+            admission=self.admission,
+            ending=self.ending,
+            outage=self.outage,
+            client=client,
+            queues=(queue("m"), queue("m", "d")),
+            limits=Limits(hang_s=HANG_S, give_up_after_s=3600.0, exit_when_idle_s=None),
+        )
+        self.now = 1000.0
+
+    def live(self, duration_s: float) -> None:
+        """Let so much time pass, a look each second; the loop moves on."""
+        for _ in range(int(duration_s)):
+            self.now += 1
+            self.dog.beat()
+            self.dog.look(self.now)
+
+
+@pytest.fixture
+def scene(valkey: redis.Redis) -> Iterator[Scene]:
+    loop = EngineLoop()
+    loop.start()
+    scene = Scene(valkey, loop)
+    yield scene
+    loop.submit(scene.engine.stop()).result()
+    loop.stop()
+
+
+def push(client: redis.Redis, name: str) -> None:
+    client.lpush(name, b"a hint")
+
+
+def test_a_queue_that_is_never_empty_while_nothing_comes(scene: Scene) -> None:
+    push(scene.client, queue("m", "d") + "\x06\x166")
+    scene.live(STARVED_S - 5)
+    with pytest.raises(Died):
+        scene.live(20)
+    assert scene.ending.died[0] == EXIT_STOPPED
+
+
+@pytest.mark.parametrize("excuse", ["full", "received", "empty once", "leaving"])
+def test_excuses_for_not_taking_from_a_queue(scene: Scene, excuse: str) -> None:
+    push(scene.client, queue("m"))
+    if excuse == "full":
+        scene.admission.received("a", 10)
+        scene.admission.begun("a")
+        scene.admission.move(+10)
+        scene.engine.inside = 10
+    if excuse == "leaving":
+        scene.ending.is_leaving = True
+    for i in range(20):
+        if excuse == "received":
+            scene.admission.received(f"m{i}", 1)
+            scene.admission.begun(f"m{i}")
+        if excuse == "empty once" and i % 4 == 0:
+            scene.client.delete(queue("m"))
+            scene.live(10)
+            push(scene.client, queue("m"))
+        scene.engine.step += 1
+        scene.live(10)
+
+
+def test_an_engine_that_makes_no_step(scene: Scene) -> None:
+    scene.admission.move(+2)
+    scene.engine.inside = 2
+    for _ in range(5):
+        scene.engine.step += 1
+        scene.live(HANG_S - 5)
+    with pytest.raises(Died):
+        scene.live(10)
+    assert scene.ending.died[0] == EXIT_DIED
+
+
+def test_a_loop_that_stands_still(scene: Scene) -> None:
+    scene.live(1)
+    scene.dog.look(scene.now + 2 * HANG_S)
+    assert not scene.dog.is_alive(), "nothing is in flight: not healthy, and no reason to die"
+    scene.admission.move(+1)
+    scene.dog.look(scene.now + 3 * HANG_S - 1)
+    with pytest.raises(Died):
+        scene.dog.look(scene.now + 3 * HANG_S + 1)
+    assert scene.ending.died[0] == EXIT_DIED
+
+
+def test_an_idle_engine_is_no_hung_engine(scene: Scene) -> None:
+    scene.live(5 * HANG_S)
+    assert scene.dog.is_alive()
