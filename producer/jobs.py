@@ -6,6 +6,7 @@ from common.errors import ExitCode, RefusedError
 from common.settings import Settings
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
 from producer.counts import Counts
+from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
 from producer.journal_reader import JournalReader
@@ -88,7 +89,10 @@ def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
     same = None if options.fresh else JobDirectory.find_same(settings.jobs, spec)
     if same is None:
         return JobDirectory.create(settings.jobs, spec, settings=settings, overwrite=options.overwrite)
-    same.check_input_unchanged()
+    if spec.input == STDIN:
+        same.check_stdin_unchanged()
+    else:
+        same.check_input_unchanged()
     return same
 
 

@@ -250,12 +250,24 @@ def test_redis_that_is_not_there_leaves_a_job_to_go_on_with(tmp_path: Path) -> N
     assert ended.stderr.rstrip().endswith(f"continue: producer resume {only_job(jobs)}")
 
 
-def test_requests_come_by_standard_input(tmp_path: Path) -> None:
-    source, output = write_requests(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl"
+def run_from_stdin(source: Path, output: Path, jobs: Path) -> "subprocess.CompletedProcess[str]":
+    """`producer run -` with the lines of `source`."""
+    command = producer_command("run", "-", "-o", output, "--engine", "sim", "--jobs", jobs)
     with source.open() as lines:
-        ended = subprocess.run(
-            producer_command("run", "-", "-o", output, "--engine", "sim", "--jobs", tmp_path / "jobs"),
-            env=environment(), stdin=lines, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        return subprocess.run(
+            command, env=environment(), stdin=lines, capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+def test_requests_come_by_standard_input(tmp_path: Path) -> None:
+    source, output, jobs = write_requests(tmp_path / "in.jsonl", 5), tmp_path / "out.jsonl", tmp_path / "jobs"
+    ended = run_from_stdin(source, output, jobs)
     assert ended.returncode == 0, ended.stderr
+    check_whole(output, 5)
+    again = run_from_stdin(source, output, jobs)
+    assert again.returncode == 0
+    assert "was finished before" in again.stderr
+    other = run_from_stdin(write_requests(tmp_path / "other.jsonl", 6), output, jobs)
+    assert other.returncode == 2
+    assert "--fresh" in other.stderr
     check_whole(output, 5)
