@@ -67,6 +67,7 @@ class Collector:
         self._next_look_s = 0.0
         self._told_s = 0.0
         self._failures = 0
+        self._owned = False
 
     def stop(self) -> None:
         """End `run` soon; safe in a signal handler. What has come in is settled, all else goes on at the next start."""
@@ -112,6 +113,7 @@ class Collector:
     def _run(self, until: Until) -> Outcome:
         self._patiently(lambda: ownership.take(self._job))
         self._output.open(self._journal)  # only now: an old copy of the journal must not cut a newer file
+        self._owned = True
         log.info(Event.PROCESSING_STARTED, job=self._job.id, epoch=self._journal.epoch, until=until)
         while True:
             fed = self._patiently(self._turn)
@@ -189,9 +191,11 @@ class Collector:
             raise InterruptedJobError("stopped before the job was done", where=self._directory.spec.job)
 
     def _tell(self, now_s: float) -> None:
-        if now_s - self._told_s < PROGRESS_S:
-            return
-        self._told_s = now_s
+        if now_s - self._told_s >= PROGRESS_S:
+            self._told_s = now_s
+            self._show()
+
+    def _show(self) -> None:
         counts = self._journal.counts
         self._gauges.set(
             backlog=counts.fed - counts.done + self._feeder.unfed(),
@@ -205,23 +209,20 @@ class Collector:
 
         Best effort on every way out: what it does not reach, the next start does.
         """
-        if self._journal.checkpoint().state == "done":
+        if not self._owned or self._journal.epoch_now() != self._journal.epoch:
             return
-        with suppress(redis.RedisError, FencedError):
-            if self._stop:
+        if self._stop:
+            with suppress(redis.RedisError, FencedError):
                 self._receiver.receive()
-        if self._journal.epoch_now() == self._journal.epoch:
-            with self._journal.writing():
-                self._journal.forget_pending(below=self._output.synced_frontier)
-        self._on_progress(self._journal.counts.copy())
+        with self._journal.writing():
+            self._journal.forget_pending(below=self._output.synced_frontier)
+        self._show()
 
     def _finish(self) -> Outcome:
         """The ordered file is whole and synced: note the end in the journal, then in Redis."""
         counts = self._journal.counts
         with self._journal.writing():
-            self._journal.forget_pending(below=self._output.synced_frontier)
             self._journal.finish(exit_code=exit_code_of(counts, fail_above=self._directory.spec.fail_above))
-        self._on_progress(counts.copy())
         outcome = self._close_job()
         log.info(Event.JOB_FINISHED, job=self._job.id, status=outcome.status, exit_code=outcome.exit_code)
         return outcome

@@ -9,6 +9,7 @@ Settling goes in this fixed order, and a crash between any two steps costs nothi
 """
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,7 +152,7 @@ class Receiver:
 
 
 def _count(fresh: list[Result], *, repeated: int, took_s: float) -> None:
-    for result in fresh:
-        metrics.JOURNALED.labels(result.code or "ok").inc()
+    for outcome, number in Counter(result.code or "ok" for result in fresh).items():
+        metrics.JOURNALED.labels(outcome).inc(number)
     metrics.DUPLICATES.inc(repeated)
     metrics.JOURNAL_SECONDS.observe(took_s)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -185,11 +185,17 @@ def test_a_redis_that_stays_away_is_given_up(tmp_path: Path, own_server: Server)
     bench.check_whole(20)
 
 
+def used_bytes(client: redis.Redis) -> int:
+    """Memory in use."""
+    return int(cast(Any, client.info("memory"))["used_memory"])
+
+
 def test_nothing_is_offered_to_a_full_redis(tmp_path: Path, own_server: Server) -> None:
     client = own_server.client()
     bench = Bench(tmp_path, own_server, write_input(tmp_path / "in.jsonl", 50))
     client.set("filler", b"x" * 50_000_000, ex=600)
-    client.config_set("maxmemory", int(client.info("memory")["used_memory"] / 0.9))
+    wait_until(lambda: used_bytes(client) < 60_000_000, timeout_s=10, description="its query buffer is freed")
+    client.config_set("maxmemory", int(used_bytes(client) / 0.9))
     running = Running(bench.collector())
     with FakeEngineWorker(own_server):
         wait_until(

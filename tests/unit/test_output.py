@@ -63,7 +63,7 @@ def arrivals(draw: st.DrawFn) -> list[list[int]]:
     return [order[a:b] for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(commits=arrivals(), unwritten=st.sets(st.integers(0, 6)), restart_after=st.sets(st.integers(0, 6)))
 def test_any_arrival_order_gives_sorted_unique_output(
     commits: list[list[int]], unwritten: set[int], restart_after: set[int]
