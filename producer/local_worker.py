@@ -83,7 +83,7 @@ class LocalWorker:
         started = time.monotonic()
         while count_ready(client) < count:
             if reason := self.ended():
-                raise StoppedError(reason, where=str(self._log_path))
+                raise StoppedError(reason)
             on_wait(time.monotonic() - started, self.memory_bytes())
             time.sleep(0.1)
 
@@ -92,8 +92,8 @@ class LocalWorker:
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
-        words = "\n  ".join(self._last_words())
-        return f"the local worker {describe_end(code)}" + (f":\n  {words}\n" if words else "")
+        lines = [f"the local worker {describe_end(code)}; {self._log_path} says:", *self._last_words()]
+        return "\n  ".join(lines)
 
     def memory_bytes(self) -> int:
         """Resident memory of its processes together."""

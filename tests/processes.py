@@ -103,6 +103,14 @@ def descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
+def alive(process: psutil.Process) -> bool:
+    """Whether it still runs (a zombie does not)."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def read_results(path: Path) -> list[dict[str, Any]]:
     """The result lines of an ordered file; a torn last line is an error."""
     raw = path.read_bytes()

@@ -11,7 +11,7 @@ import pytest
 
 from common.broker import make_client
 from common.claims import Claims
-from tests.processes import descendants, producer_command, read_results, run_producer, started
+from tests.processes import alive, descendants, producer_command, read_results, run_producer, started
 from tests.waiting import wait_until
 
 INPUT = Path(__file__).parent.parent / "data" / "cases" / "A20_two_hundred.jsonl"
@@ -96,11 +96,3 @@ def test_kill(tmp_path: Path, victim: Callable[[int], psutil.Process], ends_with
     assert [result["line"] for result in results] == list(range(1, 201))
     assert {result["response"]["status_code"] for result in results} == {200}
     assert output.read_bytes().startswith(whole), "a line that was durable has changed"
-
-
-def alive(process: psutil.Process) -> bool:
-    """Whether it still runs (a zombie does not)."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

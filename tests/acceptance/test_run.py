@@ -15,6 +15,7 @@ import pytest
 
 from producer.job_directory import JobDirectory
 from tests.processes import (
+    alive,
     descendants,
     environment,
     producer_command,
@@ -127,7 +128,7 @@ def test_ctrl_c_lets_what_runs_finish_and_the_same_command_goes_on(tmp_path: Pat
     job = only_job(jobs)
     assert said.rstrip().endswith(f"continue: producer resume {job}"), said
     assert "Traceback" not in said
-    assert not [process for process in below if process.is_running()]
+    assert not [process for process in below if alive(process)]
     before = output.read_bytes()
     stopped_at = len(read_results(output))
     assert 8 <= stopped_at < ROWS
@@ -193,7 +194,7 @@ def test_killed_run_leaves_nobody_behind(tmp_path: Path) -> None:
         run.kill()
         run.wait()
         wait_until(
-            lambda: not [process for process in below if process.is_running()],
+            lambda: not [process for process in below if alive(process)],
             timeout_s=2,
             description="server, supervisor and worker are gone",
         )

@@ -55,7 +55,10 @@ def test_a_bar_only_on_a_terminal() -> None:
     terminal = io.StringIO()
     with make_show(Console(file=terminal, force_terminal=True, width=200)) as bar:
         bar.update(Counts(total=4, done=3, failed=1))
-    assert "3 of 4 done, 1 failed" in terminal.getvalue()
+        wait_until(lambda: "3/4, 1 failed" in terminal.getvalue(), timeout_s=5, description="the figures")
+        bar.wait("no live worker serves m")
+        bar.update(Counts(total=4, done=3, failed=1))
+    assert "no live worker serves m" in terminal.getvalue().rpartition("\r")[2]
 
 
 def test_summary_lists_each_kind_of_failure() -> None:
