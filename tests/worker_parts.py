@@ -90,7 +90,7 @@ class WorkerParts:
         self.loop = loop
         self.engine = engine
         self.outage = Outage()
-        self.ending = Ending(loop, drain_timeout_s=0.3)
+        self.ending = Ending(loop, drain_timeout_s=1.5)
         self.admission = Admission(1000)
         claims = Claims(client)
         self.keeper = Keeper(

@@ -89,7 +89,7 @@ def test_an_unreadable_payload_goes_back(job: Job, worker: WorkerParts) -> None:
 
 
 def test_a_doubled_hint_does_not_touch_the_first_holder(job: Job, worker: WorkerParts) -> None:
-    job.offer(make_batch(2, tokens=[1, 60]))
+    job.offer(make_batch(2, tokens=[60, 60]))
     first = worker.take()
     begin(worker, 2)
     assert worker.take().result(5)
@@ -203,7 +203,7 @@ def test_cancelling_stops_publishes_and_releases(job: Job, worker: WorkerParts) 
 
 
 def test_drain_finishes_what_it_can_and_hands_back_the_rest(job: Job, worker: WorkerParts) -> None:
-    job.offer(make_batch(2, tokens=[8, LONG]), make_batch(2, mb=1, tokens=[8, 8]))
+    job.offer(make_batch(2, tokens=[30, LONG]), make_batch(2, mb=1, tokens=[30, 30]))
     long, short = worker.take(0), worker.take(1)
     begin(worker, 4)
     worker.ending.leave()
