@@ -78,6 +78,7 @@ def make_consumer(
             signal.signal(signum, on_signal)
 
     worker.install_platform_tweaks = install_handlers
+    worker.set_process_status = _leave_title_alone
     return worker
 
 
@@ -88,6 +89,10 @@ def tell_to_stop() -> None:
 
 def _leave_logging_alone(**_: object) -> None:
     """A receiver of this signal is all it takes: Celery then sets up no logging of its own."""
+
+
+def _leave_title_alone(_info: str) -> None:
+    """Celery would hide the command line behind a title of its own."""
 
 
 def _is_no_handed_back_hint(record: logging.LogRecord) -> bool:
