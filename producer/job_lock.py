@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ _NETWORK = re.compile(
     r"|fuse\.(sshfs|glusterfs|ceph|s3fs|gcsfuse|rclone|juicefs)"
 )
 """Where SQLite's WAL (shared memory between processes) and locks are not safe; all other types are allowed."""
+_TRIES = 5
+_TRY_AGAIN_S = 0.02
 
 
 class JobLock:
@@ -38,16 +41,14 @@ class JobLock:
 
     def __enter__(self) -> Self:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, self._mode)
-        except BlockingIOError:
+        if not _lock(descriptor, self._mode):
             holder = _read_holder(descriptor)
             os.close(descriptor)
             raise RefusedError(
                 f"this job is already being worked on by {holder}",
                 where=str(self._path.parent),
                 do="wait for it, or stop that process",
-            ) from None
+            )
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode(), 0)
         self._descriptor = descriptor
@@ -63,12 +64,11 @@ class JobLock:
 
 def read_holder(path: Path) -> str | None:
     """Who holds the lock file at `path` now, as `host H, pid N`; None when nobody does."""
-    try:
-        with JobLock(path):
-            return None
-    except RefusedError:
-        with path.open("rb") as file:
-            return _read_holder(file.fileno())
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        free = _lock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, tries=1)
+        return None if free else _read_holder(file.fileno())
 
 
 def check_local_disk(folder: Path) -> None:
@@ -90,6 +90,18 @@ def find_filesystem(path: Path, mounts: Iterable[tuple[str, str]]) -> str | None
         if path.is_relative_to(point) and len(Path(point).parts) >= best:
             best, kind = len(Path(point).parts), fstype
     return kind
+
+
+def _lock(descriptor: int, mode: int, *, tries: int = _TRIES) -> bool:
+    """Whether the lock is got; it is tried again, since somebody who asks who holds it has it for a moment."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(descriptor, mode)
+            return True
+        except BlockingIOError:
+            if left:
+                time.sleep(_TRY_AGAIN_S)
+    return False
 
 
 def _read_holder(descriptor: int) -> str:

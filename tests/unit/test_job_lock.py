@@ -1,10 +1,12 @@
 """The job lock: one owner, named to the second, gone with its process; and no locks where they cannot be trusted."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,19 @@ def test_a_second_owner_is_refused_with_the_first_ones_pid_until_it_is_killed(tm
     with JobLock(path):
         assert json.loads(path.read_bytes())["pid"] == os.getpid()
     assert read_holder(path) is None
+
+
+def test_who_only_asks_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert read_holder(path) is None
+    path.touch()
+    with path.open("rb") as asker:
+        fcntl.flock(asker.fileno(), fcntl.LOCK_SH)
+        released = threading.Timer(0.03, fcntl.flock, (asker.fileno(), fcntl.LOCK_UN))
+        released.start()
+        with JobLock(path):
+            assert str(os.getpid()) in str(read_holder(path))
+        released.join()
 
 
 def test_a_lock_without_a_name_in_it_still_refuses(tmp_path: Path) -> None:
