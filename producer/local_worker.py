@@ -30,6 +30,8 @@ STOP_GRACE_S = 15.0
 _ABORT = (signal.SIGTERM, signal.SIGINT, signal.SIGINT, signal.SIGKILL)
 """What its supervisor understands: drain; abort; kill the engines too. And where it understands nothing."""
 _ABORT_STEP_S = 1.5
+_STARTING = "worker: starting"
+"""What its supervisor says first: what comes before is about earlier lives."""
 _REASON_LINES = 6
 _REASON_BYTES = 64 * 1024
 _QUIET = ("timestamp", "level", "logger", "event")
@@ -131,7 +133,9 @@ class LocalWorker:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start_bytes, size - _REASON_BYTES))
             lines = file.read().decode(errors="replace").strip().splitlines()
-        return [text for line in lines if (text := readable(line))][-_REASON_LINES:]
+        said = [text for line in lines if (text := readable(line))]
+        starts = [number for number, text in enumerate(said) if text.startswith(_STARTING)]
+        return said[starts[-1] + 1 if starts else 0 :][-_REASON_LINES:]
 
 
 def worker_arguments(worker: EmbeddedWorker) -> list[str]:
