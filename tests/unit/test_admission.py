@@ -94,7 +94,7 @@ def test_the_gate_stands_before_celerys_own() -> None:
     for connection in ("first", "second"):
         allowed = [True]
         qos = SimpleNamespace(can_consume=lambda allowed=allowed: allowed[0])
-        channel = SimpleNamespace(qos=qos, _create_client=lambda asynchronous=False: object())
+        channel = SimpleNamespace(qos=qos, _create_client=lambda asynchronous=False: SimpleNamespace(pipeline=list))
         consumer = SimpleNamespace(
             task_consumer=SimpleNamespace(channel=channel),
             hub=SimpleNamespace(call_soon=lambda _function, name=connection: calls.append(name)),
