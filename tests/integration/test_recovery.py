@@ -1,4 +1,4 @@
-"""The janitor on a real server: holds, hints, entries and whole databases that are lost, and what becomes of the work."""
+"""The janitor on a real server: holds, hints, entries, whole databases that are lost, and what becomes of the work."""
 
 import sqlite3
 import threading
