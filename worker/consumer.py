@@ -48,12 +48,7 @@ def make_consumer(
     on_signal: Callable[[int, FrameType | None], None],
 ) -> Any:
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
-    # as root, Celery warns of what pickled messages could do; ours are JSON only
-    warnings.filterwarnings("ignore", category=SecurityWarning)
-    # what runs when a connection is lost goes on: its results do not go through that connection
-    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
-    signals.setup_logging.connect(_leave_logging_alone, weak=False)
-    logging.getLogger("celery.app.trace").addFilter(_is_no_handed_back_hint)
+    _quiet_celery()
     app.conf.result_backend_thread_safe = True  # or each thread looks for the back end that we do not have
     app.steps["consumer"].add(gate_step(admission))
 
@@ -85,6 +80,16 @@ def make_consumer(
 def tell_to_stop() -> None:
     """Make the consumer end as soon as its loop turns: receive no more, wait for the pool. Takes no lock."""
     celery_state.should_stop = 0
+
+
+def _quiet_celery() -> None:
+    """Keep our logging as it is, and out of it what is no news here."""
+    # as root, Celery warns of what pickled messages could do; ours are JSON only
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    # what runs when a connection is lost goes on: its results do not go through that connection
+    warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
+    signals.setup_logging.connect(_leave_logging_alone, weak=False)
+    logging.getLogger("celery.app.trace").addFilter(_is_no_handed_back_hint)
 
 
 def _leave_logging_alone(**_: object) -> None:

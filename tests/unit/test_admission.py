@@ -99,7 +99,7 @@ def test_the_gate_stands_before_celerys_own() -> None:
             task_consumer=SimpleNamespace(channel=channel),
             hub=SimpleNamespace(call_soon=lambda _function, name=connection: calls.append(name)),
         )
-        gate_step(admission).start(None, consumer)  # type: ignore[attr-defined]
+        vars(gate_step(admission))["start"](None, consumer)
         assert channel._create_client() is channel._create_client()
         assert channel._create_client(asynchronous=True) is not channel._create_client()
         assert qos.can_consume()
