@@ -9,7 +9,7 @@ from producer.counts import Counts
 from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
-from producer.journal_reader import JournalReader
+from producer.journal_reader import JournalReader, read_checkpoint
 from producer.outcome import status_of
 from producer.progress import Show
 from producer.reader import hash_id
@@ -126,11 +126,8 @@ def all_jobs_lock(jobs: Path) -> Path:
 
 def read_summary(directory: JobDirectory) -> Summary | None:
     """What a finished job came to, from its journal; None while it is not finished."""
-    if not directory.journal_path.is_file():
-        return None
-    with JournalReader.open(directory.journal_path) as journal:
-        checkpoint = journal.checkpoint()
-    if checkpoint.state != "done" or checkpoint.exit_code is None:
+    checkpoint = read_checkpoint(directory.journal_path)
+    if checkpoint is None or checkpoint.state != "done" or checkpoint.exit_code is None:
         return None
     return Summary(
         job=directory.spec.job,

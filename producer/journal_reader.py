@@ -171,6 +171,15 @@ class JournalReader:
         return self._connection.execute(ask, values).fetchone() or ()
 
 
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Where the job with the journal at `path` stands; None where there is none, or none that can be read yet."""
+    try:
+        with JournalReader.open(path) as journal:
+            return journal.checkpoint()
+    except RefusedError:
+        return None
+
+
 def pack_seqs(seqs: tuple[int, ...]) -> bytes:
     """`seqs` (rising) as differences: mostly one byte each."""
     return bytes(msgpack.packb([seqs[0], *(b - a for a, b in pairwise(seqs))]))

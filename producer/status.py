@@ -14,7 +14,8 @@ from common.settings import Settings
 from producer.fleet import Worker, read_fleet
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
-from producer.journal_reader import JournalReader
+from producer.journal_reader import Checkpoint, read_checkpoint
+from producer.outcome import status_of
 
 _STATES = {
     "open": "in_progress",
@@ -110,18 +111,19 @@ def _read_remote(client: redis.Redis, job: str | None) -> dict[str, dict[str, st
 def _status_of(job: str, local: JobDirectory | None, info: dict[str, str] | None) -> JobStatus | None:
     if local is None and info is None:
         return None
-    if local is not None and local.journal_path.is_file():
-        return _status_here(local, info or {})
+    checkpoint = None if local is None else read_checkpoint(local.journal_path)
+    if local is not None and checkpoint is not None:
+        return _status_here(local, checkpoint, info or {})
     return _status_elsewhere(job, local, info or {})
 
 
-def _status_here(directory: JobDirectory, info: dict[str, str]) -> JobStatus:
-    with JournalReader.open(directory.journal_path) as journal:
-        checkpoint = journal.checkpoint()
+def _status_here(directory: JobDirectory, checkpoint: Checkpoint, info: dict[str, str]) -> JobStatus:
     counts: dict[str, int | None] = asdict(checkpoint.counts)
-    state = "completed" if checkpoint.state == "done" else _STATES.get(info.get("state", "open"), "in_progress")
-    if state == "in_progress" and checkpoint.counts.finished:
-        state = "finalizing"
+    state: str = status_of(checkpoint.state, checkpoint.counts)
+    if checkpoint.state == "open":
+        state = _STATES.get(info.get("state", "open"), "in_progress")
+        if state == "in_progress" and checkpoint.counts.finished:
+            state = "finalizing"
     return JobStatus(
         job=directory.spec.job,
         state=state,

@@ -232,15 +232,28 @@ def test_three_processes_on_any_redis(fleet: Server, tmp_path: Path) -> None:
     assert run_producer("get", job, "no-such-id", *where).returncode == 1
 
 
-def test_collect_all_takes_every_job_of_the_folder(fleet: Server, tmp_path: Path) -> None:
+def test_collect_all_takes_every_job_of_the_folder_and_follow_new_ones(fleet: Server, tmp_path: Path) -> None:
     where = ("--redis-url", fleet.url, "--jobs", tmp_path / "jobs")
-    for name in ("a", "b"):
-        source = write_requests(tmp_path / f"{name}.jsonl", 20, model="m")
-        run_producer("enqueue", source, "-o", tmp_path / f"{name}-out.jsonl", "--job-id", name, *where)
+
+    def enqueue(name: str) -> Path:
+        source, output = write_requests(tmp_path / f"{name}.jsonl", 20, model="m"), tmp_path / f"{name}-out.jsonl"
+        enqueued = run_producer("enqueue", source, "-o", output, "--job-id", name, *where)
+        assert (enqueued.returncode, enqueued.stdout) == (0, f"{name}\n"), enqueued.stderr
+        return output
+
+    outputs = [enqueue("a"), enqueue("b")]
     collected = run_producer("collect", "--all", *where)
     assert collected.returncode == 0, collected.stderr
-    for name in ("a", "b"):
-        check_whole(tmp_path / f"{name}-out.jsonl", 20)
+    for output in outputs:
+        check_whole(output, 20)
+
+    log = tmp_path / "follow.log"
+    with started(producer_command("collect", "--all", "--follow", *where), log=log) as service:
+        output = enqueue("c")
+        wait_until(lambda: "c completed" in log.read_text(), timeout_s=30, description="a new job is done")
+        check_whole(output, 20)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(10) == 0, log.read_text()
 
 
 def test_redis_that_is_not_there_leaves_a_job_to_go_on_with(tmp_path: Path) -> None:
