@@ -94,7 +94,8 @@ class Feeder:
         window = self._job.window
         room = window.room(limits)
         blocked = room.requests < 1 or (room.bytes < 1 and window.open)
-        if self.done or blocked or not self._job.models.known:
+        judgeable = self._job.models.known or not self._input_bytes()  # an empty file needs no worker
+        if self.done or blocked or not judgeable:
             return 0
         draft = _Draft()
         if not self._ready:

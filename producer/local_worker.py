@@ -94,8 +94,8 @@ class LocalWorker:
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
-        lines = [f"the local worker {describe_end(code)}; {self._log_path} says:", *self._last_words()]
-        return "\n  ".join(lines)
+        words = self._last_words()
+        return "\n  ".join([f"the local worker {describe_end(code)}; log: {self._log_path}", *words])
 
     def memory_bytes(self) -> int:
         """Resident memory of its processes together."""

@@ -285,3 +285,14 @@ def test_requests_come_by_standard_input(tmp_path: Path) -> None:
     assert other.returncode == 2
     assert "--fresh" in other.stderr
     check_whole(output, 5)
+
+
+def test_an_empty_file_is_a_finished_job_and_needs_no_worker(valkey_server: Server, tmp_path: Path) -> None:
+    valkey_server.client().flushall()
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.touch()
+    where = ("--redis-url", valkey_server.url, "--jobs", tmp_path / "jobs")
+    ended = run_producer("run", source, "-o", output, *where, "--json", timeout_s=30)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["total"] == 0
+    assert output.read_bytes() == b""
