@@ -1,4 +1,4 @@
-"""A collector process that ends itself by SIGKILL just before the N-th call of one function (TARGET: module:Class.name).
+"""A collector process that ends by SIGKILL just before the N-th call of one function (TARGET: module:Class.name).
 
 python -m tests.crashing REDIS_URL JOBS JOB TARGET N
 """
