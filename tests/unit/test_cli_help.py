@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from producer.cli import app
-from tests.processes import environment, producer_command, run_producer
+from producer.cli import app, main
+from producer.session import resumable
+from tests.processes import environment, producer_command
 
 VERBS = ("run", "enqueue", "collect", "resume", "status", "get")
 
@@ -65,14 +66,39 @@ def test_help_needs_neither_redis_nor_celery_nor_pydantic() -> None:
         pytest.param(("get", "no-such-job", "a"), "no job no-such-job", id="get of no such job"),
     ],
 )
-def test_refused_before_any_work(tmp_path: Path, arguments: tuple[str, ...], advice: str) -> None:
-    source = tmp_path / "in.jsonl"
+def test_refused_before_any_work(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    advice: str,
+) -> None:
+    source, jobs = tmp_path / "in.jsonl", tmp_path / "jobs"
     source.write_text('{"custom_id": "a", "prompt": "b"}\n')
     given = [str(source) if word == "INPUT" else word for word in arguments]
-    ended = run_producer(given[0], "--jobs", tmp_path / "jobs", *given[1:])
-    assert ended.returncode == 2, ended.stderr
-    assert advice in " ".join(ended.stderr.replace("│", " ").split())
-    assert "pa55" not in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
-    assert not [path for path in (tmp_path / "jobs").glob("*") if not path.name.startswith(".")]
+    monkeypatch.setattr("sys.argv", ["producer", given[0], "--jobs", str(jobs), *given[1:]])
+    monkeypatch.setattr("common.log.configure", lambda **_: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    output, talk = capsys.readouterr()
+    assert ended.value.code == 2, talk
+    assert advice in " ".join(talk.replace("│", " ").split())
+    assert "pa55" not in talk
+    assert "Traceback" not in talk
+    assert output == ""
+    assert not [path for path in jobs.glob("*") if not path.name.startswith(".")]
+
+
+def test_any_other_error_ends_with_3_and_the_way_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        with resumable("job-1"):
+            raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr("producer.cli.app", fail)
+    monkeypatch.setattr("producer.cli.log_failure", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err == "producer: ZeroDivisionError: by nought\ncontinue: producer resume job-1\n"
