@@ -5,12 +5,11 @@ from pathlib import Path
 from common.errors import ExitCode, RefusedError
 from common.settings import Settings
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
-from producer.counts import Counts
 from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
 from producer.journal_reader import JournalReader, read_checkpoint
-from producer.outcome import status_of
+from producer.outcome import Outcome, status_of
 from producer.progress import Show
 from producer.reader import hash_id
 from producer.session import Run, run_job
@@ -33,21 +32,24 @@ def enqueue(options: InputOptions, show: Show) -> str:
         show.say(f"job {job} is finished")
         return job
     try:
-        counts = run_job(directory, settings=settings, show=show, until="fed").outcome.counts
+        outcome = run_job(directory, settings=settings, show=show, until="fed").outcome
     except RefusedError:
         if (holder := read_holder(directory.lock_path)) is None:
             raise
         show.say(f"job {job} is being worked on by {holder}")
     else:
-        show.say(describe_enqueued(counts, job=job, collector=read_holder(all_jobs_lock(settings.jobs))))
+        show.say(describe_enqueued(outcome, job=job, collector=read_holder(all_jobs_lock(settings.jobs))))
     return job
 
 
-def describe_enqueued(counts: Counts, *, job: str, collector: str | None) -> str:
+def describe_enqueued(outcome: Outcome, *, job: str, collector: str | None) -> str:
     """How much of a job is in Redis, how much waits, and for whom."""
+    if outcome.state == "done":
+        return f"job {job} is finished"
+    counts = outcome.counts
     out = f"{counts.fed - counts.done:,} requests are in Redis"
-    if not counts.fed and counts.total is None:
-        out = "nothing is in Redis yet, since no live worker says which models it serves"
+    if outcome.waiting_reason:
+        out += f", waiting: {outcome.waiting_reason}"
     waiting = "the rest of the file" if counts.total is None else f"{counts.total - counts.fed:,} more"
     rest = "" if counts.total == counts.fed else f", {waiting} will be fed by a collector"
     who = f"the one of {collector} takes it up" if collector else f"none is alive: producer collect {job}"

@@ -217,6 +217,9 @@ def test_three_processes_on_any_redis(fleet: Server, tmp_path: Path) -> None:
     job = only_job(jobs)
     assert enqueued.stdout == f"{job}\n"
     assert f"producer collect {job}" in enqueued.stderr
+    elsewhere = ("--redis-url", fleet.url, "--jobs", tmp_path / "other-host", "--json")
+    (seen,) = json.loads(run_producer("status", *elsewhere).stdout)["jobs"]
+    assert (seen["job"], seen["state"], seen["directory"]) == (job, "in_progress", str(jobs / job))
     assert run_producer("enqueue", source, "-o", output, *where).stdout == f"{job}\n"
 
     collected = run_producer("collect", job, *where, "--json")
@@ -227,6 +230,9 @@ def test_three_processes_on_any_redis(fleet: Server, tmp_path: Path) -> None:
     shown = json.loads(run_producer("status", "--json", *where).stdout)
     assert [(each["job"], each["state"], each["done"]) for each in shown["jobs"]] == [(job, "completed", ROWS)]
     assert len(shown["workers"]) == 1
+    (seen,) = json.loads(run_producer("status", job, *elsewhere).stdout)["jobs"]
+    assert (seen["state"], seen["done"], seen["exit_code"]) == ("completed", ROWS, 0)
+    assert run_producer("status", "no-such-job", *elsewhere).returncode == 3
     got = run_producer("get", job, "r-17", *where)
     assert got.stdout.encode() == output.read_bytes().split(b"\n")[17] + b"\n"
     assert run_producer("get", job, "no-such-id", *where).returncode == 1
