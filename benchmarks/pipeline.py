@@ -53,7 +53,7 @@ def main() -> int:
 
 def measure(server: Server, folder: Path, requests: Path, output: Path, batch_size: int) -> tuple[float, Sampler]:
     """Seconds of `producer run` against a warm worker, and what each process used."""
-    worker = ("--engine", "sim", "--sim-profile", "zero", "--sim-places", 512, "--log-level", "warning")
+    worker = ("--engine", "sim", "--sim-profile", "zero", "--sim-places", 512)
     run = (
         "run",
         requests,

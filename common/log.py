@@ -63,6 +63,7 @@ class Event(StrEnum):
     MESSAGE_LOGGED = "message_logged"
 
 
+_LINES = "json_lines"
 _SECRET = re.compile(
     r"(hf_[A-Za-z0-9]{8,})"
     r"|(?<=://)([^/@\s]*:)?[^/@\s]+(?=@)"
@@ -115,10 +116,23 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     return cast(structlog.stdlib.BoundLogger, structlog.get_logger(name))
 
 
+def log_lines(name: str, lines: list[bytes]) -> None:
+    """Log `lines`, each a whole JSON object, at level info by the logger `name`: one write for all of them."""
+    logging.getLogger(name).info("", extra={_LINES: b"\n".join(lines).decode()})
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Events as structlog renders them; lines that are rendered already as they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        lines: str | None = getattr(record, _LINES, None)
+        return super().format(record) if lines is None else lines
+
+
 def _formatter(shared: list[structlog.typing.Processor], *, pretty: bool) -> logging.Formatter:
     renderer: structlog.typing.Processor
     renderer = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer(ensure_ascii=False)
-    return structlog.stdlib.ProcessorFormatter(
+    return _Formatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
     )

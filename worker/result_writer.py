@@ -1,21 +1,18 @@
 """A request's last verdict becomes its result: the whole output line with its `meta`, between runner and publish."""
 
 import hashlib
-import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import orjson
 
 from common.errors import ErrorKind
-from common.log import Event, get_logger
 from common.result_line import Meta, build_result_line
 from common.wire import MAX_RESULT_BYTES, MicroBatch, Request, Result
 from worker.engines.base import EngineFacts
 from worker.metrics import REQUEST_SECONDS
+from worker.request_log import RequestLog
 from worker.verdict import Verdict, failed
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class ResultWriter:
         self._dlv = dlv
         self._queue_s = round(queue_s, 6)
         self._started_at = started_at
-        self._logs = logging.getLogger(__name__).isEnabledFor(logging.INFO)
+        self._log = RequestLog(batch.job)
 
     def write(self, request: Request, verdict: Verdict, *, attempts: int, latency_s: float) -> Result:
         """The result; `latency_s` goes from the first attempt to now."""
@@ -47,8 +44,7 @@ class ResultWriter:
             verdict = failed(ErrorKind.RESPONSE_TOO_LARGE, f"the result line has {len(line)} bytes")
             line = self._line(request, verdict, meta)
         REQUEST_SECONDS.observe(latency_s)
-        if self._logs:
-            self._tell(request, verdict, meta)
+        self._log.note(request, meta, status=verdict.status, kind=verdict.kind)
         return Result(
             request.seq,
             request.round,
@@ -59,6 +55,10 @@ class ResultWriter:
             verdict.completion_tokens,
             line,
         )
+
+    def close(self) -> None:
+        """Every result of this delivery is written."""
+        self._log.flush()
 
     def _line(self, request: Request, verdict: Verdict, meta: Meta) -> bytes:
         job = self._batch.job
@@ -90,19 +90,6 @@ class ResultWriter:
             finished_at=datetime.now(UTC),
             queue_s=self._queue_s,
             latency_s=round(latency_s, 6),
-        )
-
-    def _tell(self, request: Request, verdict: Verdict, meta: Meta) -> None:
-        log.info(
-            Event.REQUEST_FINISHED,
-            job=self._batch.job,
-            seq=request.seq,
-            line=request.line,
-            start=meta.started_at and meta.started_at.isoformat(),
-            end=meta.finished_at and meta.finished_at.isoformat(),
-            status=verdict.status,
-            error=verdict.kind and verdict.kind.value,
-            attempts=meta.attempts,
         )
 
 

@@ -101,6 +101,7 @@ class MicroBatchRun:
                 await asyncio.wait(unfinished)
             if self._timer is not None:
                 self._timer.cancel()
+            writer.close()
 
     def abandon(self, mask: int) -> None:
         """Stop the requests in `mask` inside the engine, also before they begin; they get no result here."""
