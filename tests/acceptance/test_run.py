@@ -5,15 +5,11 @@ import re
 import signal
 import subprocess
 import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
-import pytest
 
-from producer.job_directory import JobDirectory
+from tests.jobs import ROWS, check_summary, check_whole, only_job, wait_for_results, write_requests
 from tests.processes import (
     alive,
     descendants,
@@ -22,58 +18,11 @@ from tests.processes import (
     read_results,
     run_producer,
     started,
-    started_worker,
 )
-from tests.servers import Server
 from tests.waiting import wait_until
 
-ROWS = 60
 SLOW = ("--engine", "sim", "--sim-seconds", "0.05", "--sim-places", "4", "--batch-size", "4")
 """4 requests of 8 tokens take 0.4 s: 60 rows take 6 s."""
-
-
-def write_requests(path: Path, rows: int = ROWS, *, model: str | None = None) -> Path:
-    """`rows` good requests, `r-0` first."""
-    named = {} if model is None else {"model": model}
-    lines = (json.dumps({"custom_id": f"r-{n}", "prompt": f"say {n}", "max_tokens": 8, **named}) for n in range(rows))
-    path.write_text("".join(line + "\n" for line in lines))
-    return path
-
-
-def only_job(jobs: Path) -> str:
-    """The id of the only job in `jobs`."""
-    (found,) = JobDirectory.list_all(jobs)
-    return found.spec.job
-
-
-def check_whole(output: Path, rows: int = ROWS) -> None:
-    """Every request of `write_requests` has its one good result, in order."""
-    results = read_results(output)
-    assert [result["custom_id"] for result in results] == [f"r-{n}" for n in range(rows)]
-    assert {result["response"]["status_code"] for result in results} == {200}
-
-
-def check_summary(summary: dict[str, Any], output: Path) -> None:
-    """The summary's figures are those that the file gives when it is counted."""
-    results = read_results(output)
-    usage = [result["response"]["body"].get("usage", {}) for result in results]
-    codes = Counter(result["error"]["code"] for result in results if result["error"])
-    assert summary["total"] == summary["done"] == len(results)
-    assert summary["succeeded"] == sum(result["response"]["status_code"] == 200 for result in results)
-    assert summary["failed"] == sum(codes.values())
-    assert summary["failures"] == dict(codes)
-    assert summary["prompt_tokens"] == sum(each.get("prompt_tokens", 0) for each in usage)
-    assert summary["completion_tokens"] == sum(each.get("completion_tokens", 0) for each in usage)
-
-
-def wait_for_results(output: Path, run: subprocess.Popen[bytes], *, at_least: int, log: Path) -> None:
-    """Block until the ordered file has `at_least` lines."""
-    wait_until(
-        lambda: run.poll() is not None or (output.exists() and output.read_bytes().count(b"\n") >= at_least),
-        timeout_s=60,
-        description=f"{at_least} results",
-    )
-    assert run.poll() is None, log.read_text()[-3000:]
 
 
 def test_run_brings_all_it_needs_and_takes_it_away(tmp_path: Path) -> None:
@@ -200,76 +149,6 @@ def test_killed_run_leaves_nobody_behind(tmp_path: Path) -> None:
         )
 
 
-@pytest.fixture
-def fleet(any_server: Server, tmp_path: Path) -> Iterator[Server]:
-    """Each server with one simulated worker that serves `m`."""
-    any_server.client().flushall()
-    with started_worker(any_server, "--engine", "sim", "--model", "m", log=tmp_path / "worker.log"):
-        yield any_server
-
-
-def test_three_processes_on_any_redis(fleet: Server, tmp_path: Path) -> None:
-    source = write_requests(tmp_path / "in.jsonl", model="m")
-    output, jobs = tmp_path / "out.jsonl", tmp_path / "jobs"
-    where = ("--redis-url", fleet.url, "--jobs", jobs)
-    enqueued = run_producer("enqueue", source, "-o", output, *where)
-    assert enqueued.returncode == 0, enqueued.stderr
-    job = only_job(jobs)
-    assert enqueued.stdout == f"{job}\n"
-    assert f"producer collect {job}" in enqueued.stderr
-    elsewhere = ("--redis-url", fleet.url, "--jobs", tmp_path / "other-host", "--json")
-    (seen,) = json.loads(run_producer("status", *elsewhere).stdout)["jobs"]
-    assert (seen["job"], seen["state"], seen["directory"]) == (job, "in_progress", str(jobs / job))
-    assert run_producer("enqueue", source, "-o", output, *where).stdout == f"{job}\n"
-
-    collected = run_producer("collect", job, *where, "--json")
-    assert collected.returncode == 0, collected.stderr
-    check_whole(output)
-    check_summary(json.loads(collected.stdout), output)
-
-    shown = json.loads(run_producer("status", "--json", *where).stdout)
-    assert [(each["job"], each["state"], each["done"]) for each in shown["jobs"]] == [(job, "completed", ROWS)]
-    assert len(shown["workers"]) == 1
-    (seen,) = json.loads(run_producer("status", job, *elsewhere).stdout)["jobs"]
-    assert (seen["state"], seen["done"], seen["exit_code"]) == ("completed", ROWS, 0)
-    assert run_producer("status", "no-such-job", *elsewhere).returncode == 3
-    got = run_producer("get", job, "r-17", *where)
-    assert got.stdout.encode() == output.read_bytes().split(b"\n")[17] + b"\n"
-    assert run_producer("get", job, "no-such-id", *where).returncode == 1
-
-
-def test_collect_all_takes_every_job_of_the_folder_and_follow_new_ones(fleet: Server, tmp_path: Path) -> None:
-    where = ("--redis-url", fleet.url, "--jobs", tmp_path / "jobs")
-
-    def enqueue(name: str) -> Path:
-        source, output = write_requests(tmp_path / f"{name}.jsonl", 20, model="m"), tmp_path / f"{name}-out.jsonl"
-        enqueued = run_producer("enqueue", source, "-o", output, "--job-id", name, *where)
-        assert (enqueued.returncode, enqueued.stdout) == (0, f"{name}\n"), enqueued.stderr
-        return output
-
-    outputs = [enqueue("a"), enqueue("b")]
-    collected = run_producer("collect", "--all", *where)
-    assert collected.returncode == 0, collected.stderr
-    for output in outputs:
-        check_whole(output, 20)
-
-    log = tmp_path / "follow.log"
-    with started(producer_command("collect", "--all", "--follow", *where), log=log) as service:
-        output = enqueue("c")
-        wait_until(lambda: "c completed" in log.read_text(), timeout_s=30, description="a new job is done")
-        check_whole(output, 20)
-        service.send_signal(signal.SIGTERM)
-        assert service.wait(10) == 0, log.read_text()
-
-
-def test_redis_that_is_not_there_leaves_a_job_to_go_on_with(tmp_path: Path) -> None:
-    source, jobs = write_requests(tmp_path / "in.jsonl", 3), tmp_path / "jobs"
-    ended = run_producer("run", source, "--redis-url", f"unix://{tmp_path}/nobody.sock", "--jobs", jobs)
-    assert ended.returncode == 3
-    assert "Redis cannot be reached" in ended.stderr
-    assert ended.stderr.rstrip().endswith(f"continue: producer resume {only_job(jobs)}")
-
-
 def run_from_stdin(source: Path, output: Path, jobs: Path) -> "subprocess.CompletedProcess[str]":
     """`producer run -` with the lines of `source`."""
     command = producer_command("run", "-", "-o", output, "--engine", "sim", "--jobs", jobs)
@@ -291,14 +170,3 @@ def test_requests_come_by_standard_input(tmp_path: Path) -> None:
     assert other.returncode == 2
     assert "--fresh" in other.stderr
     check_whole(output, 5)
-
-
-def test_an_empty_file_is_a_finished_job_and_needs_no_worker(valkey_server: Server, tmp_path: Path) -> None:
-    valkey_server.client().flushall()
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.touch()
-    where = ("--redis-url", valkey_server.url, "--jobs", tmp_path / "jobs")
-    ended = run_producer("run", source, "-o", output, *where, "--json", timeout_s=30)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["total"] == 0
-    assert output.read_bytes() == b""
