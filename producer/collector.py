@@ -33,6 +33,8 @@ from producer.surroundings import Surroundings
 TURN_S = 0.1
 """The stop flag is checked at least this often."""
 PROGRESS_S = 0.1
+WAITING_LOOK_S = 0.25
+"""While something is waited for, looks are this close: work begins as soon as a worker is there."""
 SHORTEST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 2.0
 """Between two tries to reach a lost Redis."""
@@ -145,8 +147,9 @@ class Collector:
         if self._janitor.look(now_s=now_s):
             self._patience.progress(now_s=now_s)
         self._notice.renew(now_s=now_s)
-        self._wait_for(self._around.find_reason(all_fed=self._feeder.done), now_s)
-        self._next_look_s = now_s + self._settings.look_s
+        reason = self._around.find_reason(all_fed=self._feeder.done)
+        self._wait_for(reason, now_s)
+        self._next_look_s = now_s + (min(WAITING_LOOK_S, self._settings.look_s) if reason else self._settings.look_s)
 
     def _patiently(self, step: Callable[[], T]) -> T:
         """`step`, again and again while Redis is gone, full or another's; each of them is safe to repeat."""
@@ -184,7 +187,7 @@ class Collector:
         self._patience.wait_for(reason, now_s=now_s)
 
     def _say(self, reason: str, waited_s: float) -> None:
-        log.warning(Event.JOB_WAITING, job=self._job.id, reason=reason, waited_s=round(waited_s))
+        log.info(Event.JOB_WAITING, job=self._job.id, reason=reason, waited_s=round(waited_s))
 
     def _check_stop(self) -> None:
         if self._stop:

@@ -5,7 +5,9 @@ A thread, since the collector has the main one. It polls: signal handlers and ot
 
 import threading
 import time
-from typing import Self
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self, TypeVar
 
 import redis
 
@@ -14,24 +16,44 @@ from common.errors import BakehouseError, InterruptedJobError, StoppedError
 from producer.collector import Collector
 from producer.embedded import EmbeddedServer
 from producer.interrupts import Interrupts
-from producer.local_worker import LocalWorker
-from producer.progress import Show
+from producer.local_worker import LocalWorker, count_ready
+from producer.progress import Show, describe_start
 
+T = TypeVar("T")
 TURN_S = 0.1
 LAST_RESULTS_S = 5.0
 """A worker has ended: the collector may take in what it published for so long."""
 
 
 class Embedded:
-    """The server and the worker that a command brings along."""
+    """The server and the worker that a command brings along. The collector need not wait for the worker's engine."""
 
     def __init__(
-        self, server: EmbeddedServer, worker: LocalWorker, client: redis.Redis, *, drain_timeout_s: float
+        self, server: EmbeddedServer, worker: LocalWorker, client: redis.Redis, *, workers: int, drain_timeout_s: float
     ) -> None:
         self.server = server
         self.worker = worker
         self.client = client
         self.drain_timeout_s = drain_timeout_s
+        self.ready_s: float | None = None
+        """When all of `workers` were ready, by the monotonic clock."""
+        self._workers = workers
+        self._began_s = time.monotonic()
+
+    def await_worker(self, show: Show) -> None:
+        """See whether the workers are ready, and show how their start goes on."""
+        if self.ready_s is not None:
+            return
+        with suppress(redis.RedisError):  # the end of the server is told elsewhere
+            if count_ready(self.client) < self._workers:
+                show.wait(describe_start(time.monotonic() - self._began_s, self.worker.memory_bytes()))
+            else:
+                self.ready_s = time.monotonic()
+                show.wait(None)
+
+    def once_ready(self, call: Callable[[T], None]) -> Callable[[T], None]:
+        """`call`, silent until the workers are ready: their start is shown instead."""
+        return lambda value: None if self.ready_s is None else call(value)
 
 
 class Keeper:
@@ -77,6 +99,7 @@ class Keeper:
             return None
         if ended := embedded.server.ended():
             return StoppedError(ended)
+        embedded.await_worker(self._show)
         if ended := embedded.worker.ended():
             self._await_last_results(embedded)
             return InterruptedJobError("interrupted") if self._draining else StoppedError(ended)

@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -19,7 +18,6 @@ import psutil
 import redis
 
 from common import keys
-from common.errors import StoppedError
 from common.lifeline import die_with_parent
 from common.settings import Settings
 from producer.embedded import describe_end, end_process
@@ -75,19 +73,6 @@ class LocalWorker:
                 process_group=0,
                 preexec_fn=partial(die_with_parent, os.getpid()),
             )
-
-    def wait_ready(self, client: redis.Redis, *, count: int, on_wait: Callable[[float, int], None]) -> None:
-        """Block until `count` workers say that they are ready.
-
-        `on_wait` is called several times a second with the seconds waited and the bytes of memory the worker holds.
-        Raises `StoppedError` with the worker's last words when it ends instead.
-        """
-        started = time.monotonic()
-        while count_ready(client) < count:
-            if reason := self.ended():
-                raise StoppedError(reason)
-            on_wait(time.monotonic() - started, self.memory_bytes())
-            time.sleep(0.1)
 
     def ended(self) -> str | None:
         """How it ended and what it said last, None while it runs."""

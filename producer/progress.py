@@ -203,8 +203,6 @@ def describe_size(size_bytes: int) -> str:
 OnWait = Callable[[float, int], None]
 
 
-def make_on_wait(show: Show) -> OnWait:
-    """Tells `show` how long the local worker has been starting and what memory it holds."""
-    return lambda waited_s, memory: show.wait(
-        f"the local worker starts: {describe_duration(waited_s)}, {describe_size(memory)} of memory"
-    )
+def describe_start(waited_s: float, memory_bytes: int) -> str:
+    """How long the local worker has been starting, and what memory it holds."""
+    return f"the local worker starts: {describe_duration(waited_s)}, {describe_size(memory_bytes)} of memory"

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from common.errors import BakehouseError, ExitCode, InterruptedJobError, Stopped
 from common.log import configure, redact
 from common.settings import Settings
 from producer.collector import Collector
+from producer.counts import Counts
 from producer.embedded import EmbeddedServer
 from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
@@ -22,7 +23,7 @@ from producer.keeper import Embedded, Keeper
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
 from producer.metrics_port import open_metrics_port
 from producer.outcome import Outcome
-from producer.progress import Show, make_on_wait
+from producer.progress import Show
 
 Until = Literal["fed", "done"]
 
@@ -32,7 +33,7 @@ class Run(NamedTuple):
 
     outcome: Outcome
     elapsed_s: float
-    """From the collector's start to its end; an embedded worker was ready before."""
+    """From the collector's start, or from when the embedded worker was ready, to the collector's end."""
 
 
 def run_job(directory: JobDirectory, *, settings: Settings, show: Show, until: Until = "done") -> Run:
@@ -77,7 +78,11 @@ def run_on_fleet(
     version = check_server(client, url=url)
     show.say(f"job {directory.spec.job} on {version} at {redact(url)}")
     return _collect(
-        directory, _make_collector(directory, settings, client, show), interrupts=interrupts, show=show, until=until
+        directory,
+        _make_collector(directory, settings, client, show.update, show.wait),
+        interrupts=interrupts,
+        show=show,
+        until=until,
     )
 
 
@@ -96,24 +101,30 @@ def _run_embedded(
             drain_timeout_s=settings.drain_timeout_s,
         )
         with worker:
-            worker.wait_ready(client, count=spec.workers, on_wait=make_on_wait(show))
-            show.wait(None)
-            collector = _make_collector(directory, settings, client, show)
-            embedded = Embedded(server, worker, client, drain_timeout_s=settings.drain_timeout_s)
+            embedded = Embedded(server, worker, client, workers=spec.workers, drain_timeout_s=settings.drain_timeout_s)
+            collector = _make_collector(
+                directory, settings, client, embedded.once_ready(show.update), embedded.once_ready(show.wait)
+            )
             run = _collect(directory, collector, interrupts=interrupts, show=show, embedded=embedded)
     if run.outcome.state == "done":
         server.discard()
     return run
 
 
-def _make_collector(directory: JobDirectory, settings: Settings, client: redis.Redis, show: Show) -> Collector:
+def _make_collector(
+    directory: JobDirectory,
+    settings: Settings,
+    client: redis.Redis,
+    on_progress: Callable[[Counts], None],
+    on_waiting: Callable[[str | None], None],
+) -> Collector:
     return Collector(
         directory,
         settings=settings,
         client=client,
         app=make_app(settings),
-        on_progress=show.update,
-        on_waiting=show.wait,
+        on_progress=on_progress,
+        on_waiting=on_waiting,
     )
 
 
@@ -143,4 +154,6 @@ def _collect(
         if keeper.verdict is None or keeper.verdict is error:
             raise
         raise keeper.verdict from error
+    if embedded is not None and embedded.ready_s is not None:
+        began = embedded.ready_s
     return Run(outcome, time.monotonic() - began)
