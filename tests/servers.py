@@ -32,12 +32,10 @@ class Server:
     def start(self) -> "Server":
         """Start it and wait until it answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.process = subprocess.Popen(
-            [self.binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory)]
-            + ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"]
-            + list(self.options),
-            stdout=subprocess.DEVNULL,
-        )
+        durable = "--appendonly yes --appendfsync everysec --save  --maxmemory-policy noeviction".split(" ")
+        place = ("--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory))
+        command = [self.binary, *place, *durable, *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         wait_until(self.answers, timeout_s=10, description="the server answers")
         return self
 
