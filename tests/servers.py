@@ -32,7 +32,7 @@ class Server:
     def start(self) -> "Server":
         """Start it and wait until it answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        durable = "--appendonly yes --appendfsync everysec --save  --maxmemory-policy noeviction".split(" ")
+        durable = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction")
         place = ("--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory))
         command = [self.binary, *place, *durable, *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
