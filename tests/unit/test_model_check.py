@@ -92,6 +92,12 @@ def test_a_name_is_left_to_the_engine_unless_it_may_not_download(tmp_path: Path)
     snapshot = _cache(tmp_path, "someone/some-model", "c" * 40)
     check_model("someone/some-model", environment=offline)
     assert model_revision("someone/some-model", None, environment=offline) == "c" * 40
+    with pytest.raises(EngineStartError, match="not on this machine"):
+        check_model("someone/some-model", environment=offline, revision="v2")
+    (snapshot / "model.safetensors").unlink()
+    with pytest.raises(EngineStartError, match="no weights"):
+        check_model("someone/some-model", environment=offline)
+    (snapshot / "model.safetensors").touch()
     assert model_revision(str(snapshot), None, environment={}) == "c" * 40
 
 
@@ -100,6 +106,7 @@ def _cache(home: Path, name: str, commit: str) -> Path:
     snapshot = repository / "snapshots" / commit
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
+    _write_safetensors(snapshot / "model.safetensors")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     return snapshot

@@ -30,24 +30,32 @@ def is_path(model: str) -> bool:
 
 
 def check_model(
-    model: str, *, environment: Mapping[str, str], weights: bool = True, memory_bytes: int | None = None
+    model: str,
+    *,
+    environment: Mapping[str, str],
+    revision: str | None = None,
+    weights: bool = True,
+    memory_bytes: int | None = None,
 ) -> None:
     """Raises `EngineStartError` (permanent) when `model` can never load here.
 
-    `weights`: whether its weights are to be read at all (`--load-format` may say otherwise). `memory_bytes`:
-    what there is for them, if known.
+    `revision`: of a hub's model, None for its main one. `weights`: whether its weights are to be read at all
+    (`--load-format` may say otherwise). `memory_bytes`: what there is for them, if known.
     """
     if is_path(model):
         path = Path(model)
         if path.is_file():
             return
         _check_folder(path, weights=weights, memory_bytes=memory_bytes)
-    elif _is_offline(environment) and cached_snapshot(model, None, environment=environment) is None:
-        raise EngineStartError(
-            f"the model {model} is not on this machine, and HF_HUB_OFFLINE forbids to download it",
-            where=str(hub_cache(environment)),
-            do="download it first, unset HF_HUB_OFFLINE, or give the path of a model folder",
-        )
+    elif is_offline(environment):
+        snapshot = cached_snapshot(model, revision, environment=environment)
+        if snapshot is None:
+            raise EngineStartError(
+                f"the model {model} is not on this machine, and HF_HUB_OFFLINE forbids to download it",
+                where=str(hub_cache(environment)),
+                do="download it first, unset HF_HUB_OFFLINE, or give the path of a model folder",
+            )
+        _check_folder(snapshot, weights=weights, memory_bytes=memory_bytes)
 
 
 def hub_cache(environment: Mapping[str, str]) -> Path:
@@ -69,7 +77,8 @@ def cached_snapshot(model: str, revision: str | None, *, environment: Mapping[st
     return snapshot if any((snapshot / name).exists() for name in _CONFIGS) else None
 
 
-def _is_offline(environment: Mapping[str, str]) -> bool:
+def is_offline(environment: Mapping[str, str]) -> bool:
+    """Whether the hub must not be asked."""
     values = (environment.get("HF_HUB_OFFLINE", ""), environment.get("TRANSFORMERS_OFFLINE", ""))
     return any(value.upper() in {"1", "ON", "YES", "TRUE"} for value in values)
 
