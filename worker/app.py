@@ -12,6 +12,7 @@ from common.broker import make_app
 from common.errors import EngineStartError, RefusedError
 from common.log import Event, configure, get_logger
 from common.settings import load
+from worker.engines.vllm_child import register
 from worker.options import EXIT_CANNOT_START, EXIT_DIED, EXIT_DRAINED, EXIT_START_FAILED, WorkerOptions
 from worker.process import LeftEarlyError, WorkerProcess
 
@@ -45,6 +46,9 @@ def main() -> int:
     process.abandon()
     return code
 
+
+if __name__ == "__mp_main__":  # vLLM's children read this module again before they do anything else
+    register()
 
 if __name__ == "__main__":
     exit_code = main()

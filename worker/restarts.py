@@ -3,7 +3,7 @@
 The supervisor asks once a death. It knows no process, no clock and no Redis.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 MOST_FAILED_STARTS = 3
@@ -42,6 +42,8 @@ class History:
     """With work held and no result in between."""
     quick_deaths: int = 0
     """In a row, without a result or a settled life in between: the exponent of the pause."""
+    was_ready: bool = False
+    """Some life had its engine up: whatever keeps a later one from starting may pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def decide(history: History, death: Death) -> tuple[History, Decision]:
     """The slot's new history, and what to do after `death`: pauses 1, 2, 4 ... 60 s, until there is no sense in it."""
     if death.drained:
         return history, Decision("retire")
-    if death.hopeless:
+    if death.hopeless and not history.was_ready:
         return history, Decision("give_up", why="its engine can never start so")
     after = _count(history, death)
     if after.failed_starts >= MOST_FAILED_STARTS:
@@ -80,4 +82,4 @@ def _count(history: History, death: Death) -> History:
         barren_deaths += 1
     settled = death.results > 0 or (death.ready and death.lived_s >= SETTLED_S)
     quick_deaths = 1 if settled else history.quick_deaths + 1
-    return replace(history, failed_starts=failed_starts, barren_deaths=barren_deaths, quick_deaths=quick_deaths)
+    return History(failed_starts, barren_deaths, quick_deaths, was_ready=history.was_ready or death.ready)

@@ -1,12 +1,16 @@
 """What surrounds an engine's start: its environment, the errors it ends with, the hook in its children."""
 
+import logging
 import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from common.errors import EngineStartError
-from worker.engines.start_failure import start_error
-from worker.engines.vllm_child import register
+from worker.engines.start_failure import refuse_flags, start_error
+from worker.engines.vllm_child import _LastWords, register
 from worker.engines.vllm_env import engine_environment
 
 
@@ -74,6 +78,41 @@ def test_the_hubs_refusals_are_told_apart(name: str, words: str) -> None:
     failure = start_error(error, model="m")
     assert failure.permanent
     assert words in failure.what
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "does not accept the token"), (403, "may not read the model m"), (500, "did not start")]
+)
+def test_a_token_that_is_refused(status: int, words: str) -> None:
+    kind = pytest.importorskip("huggingface_hub.errors").HfHubHTTPError
+    refusal = kind.__new__(kind)
+    refusal.response = SimpleNamespace(status_code=status)
+    error = OSError("There was a specific connection error.")
+    error.__cause__ = refusal
+    failure = start_error(error, model="m")
+    assert words in failure.what
+    assert failure.permanent is (status != 500)
+
+
+def test_what_a_child_of_the_engine_noted_is_the_cause(tmp_path: Path) -> None:
+    words = _LastWords(tmp_path / "failure")
+    for error in (ValueError("the cache is\ntoo small"), OSError("a consequence")):
+        try:
+            raise error
+        except (ValueError, OSError):
+            words.emit(logging.LogRecord("vllm", logging.ERROR, "", 0, "failed to start", (), sys.exc_info()))
+    failure = start_error(RuntimeError("see above"), model="m", failure_file=tmp_path / "failure")
+    assert failure.permanent
+    assert failure.what == "the engine did not start: ValueError: the cache is too small"
+    nothing = start_error(RuntimeError("see above"), model="m", failure_file=tmp_path / "absent")
+    assert not nothing.permanent
+
+
+def test_flags_that_vllm_does_not_know() -> None:
+    with pytest.raises(EngineStartError, match="--max-len") as caught:
+        refuse_flags("unrecognized arguments: --max-len 5")
+    assert caught.value.permanent
 
 
 @pytest.mark.parametrize("worker_pid", [None, str(os.getpid())])

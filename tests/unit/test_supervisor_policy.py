@@ -84,6 +84,11 @@ def test_the_first_death_may_be_the_last(death: Death, action: str) -> None:
     assert follow(death)[0].action == action
 
 
+def test_an_engine_that_was_up_once_may_come_up_again() -> None:
+    hopeless = Death(ready=False, hopeless=True)
+    assert [decision.action for decision in follow(KILLED, *[hopeless] * 3)] == ["restart"] * 3 + ["give_up"]
+
+
 def test_leaving_for_want_of_redis_is_no_failed_start() -> None:
     deaths = [Death(ready=False, blameless=True)] * 10
     assert {decision.action for decision in follow(*deaths)} == {"restart"}
