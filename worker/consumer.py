@@ -7,16 +7,16 @@ import logging
 import signal
 import socket
 import warnings
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 from celery import Celery, signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
+from celery.worker.control import Panel
 
 from common import keys
 from worker.admission import Admission, gate_step
+from worker.ending import Ending
 from worker.engines.base import EngineFacts
 
 LEAST_THREADS = 16
@@ -45,7 +45,7 @@ def make_consumer(
     name: str,
     threads: int,
     admission: Admission,
-    on_signal: Callable[[int, FrameType | None], None],
+    ending: Ending,
 ) -> Any:
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
     _quiet_celery()
@@ -70,9 +70,15 @@ def make_consumer(
 
     def install_handlers(_worker: object) -> None:
         for signum in _HANDLED:
-            signal.signal(signum, on_signal)
+            signal.signal(signum, ending.on_signal)
+
+    def shut_down(_state: object, **_: object) -> dict[str, str]:
+        ending.leave()
+        return {"ok": "draining"}
 
     worker.install_platform_tweaks = install_handlers
+    # Celery's own would wait without end for what runs, and tell nobody
+    Panel.data["shutdown"] = shut_down
     worker.set_process_status = _leave_title_alone
     return worker
 

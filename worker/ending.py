@@ -108,12 +108,19 @@ class Ending:
             rites.join(LAST_RITES_S)
             os._exit(code)
 
-    def die_of_engine(self, error: EngineDeadError) -> NoReturn:
-        """End this process now, since its engine is gone; the exit code says whether somebody ended the engine."""
+    def die_of_engine(self, error: EngineDeadError) -> None:
+        """End this process now, since its engine is gone; the exit code says whether somebody ended the engine.
+
+        Returns only where this worker leaves anyway and its engine was told so too, by a signal to their group: then
+        the drain goes on, and what is held is handed back.
+        """
         for child in self._engine_children:
             child.join(CHILD_S)
         codes = [child.exitcode for child in self._engine_children]
         code = EXIT_ENGINE_KILLED if KILLED.intersection(codes) else EXIT_DIED
+        if self.is_leaving and code == EXIT_ENGINE_KILLED:
+            self._loop.call(self._stop)
+            return
         self.die(code, event=Event.ENGINE_DIED, reason=f"{error} (its processes ended with {codes})")
 
     def _leave(self) -> None:
@@ -123,6 +130,8 @@ class Ending:
         self._loop.call_later(self._drain_timeout_s, self._stop)
 
     def _stop(self) -> None:
+        if self.is_stopping:
+            return
         self.is_stopping = True
         for function in self._on_stop:
             function()

@@ -4,6 +4,8 @@ The engine is up before the consumer connects, so that no cold worker takes work
 then what is held is settled, then the engine stops.
 """
 
+import concurrent.futures
+import contextlib
 import os
 import random
 import signal
@@ -39,6 +41,7 @@ from worker.tasks import HintDesk, register_task
 from worker.watchdog import Limits, Watchdog
 
 ENGINE_STOP_S = 12.0
+EARLY_LOOK_S = 0.1
 TELL_EVERY_S = 10.0
 HOLDS_LOOK_S = 0.05
 
@@ -55,6 +58,7 @@ class WorkerProcess:
     def __init__(self, options: WorkerOptions, settings: Settings) -> None:
         self._options = options
         self._settings = settings
+        self._left_early = False
         self._url = redis_url(settings)
         self._client = make_client(self._url, socket_timeout_s=settings.socket_timeout_s)
         self._loop = EngineLoop()
@@ -76,7 +80,7 @@ class WorkerProcess:
         """
         started = time.monotonic()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, _leave_early)
+            signal.signal(signum, self._leave_early)
         threading.excepthook = self._on_thread_error
         os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
         log.info(Event.WORKER_STARTED, worker=self._options.incarnation, pid=os.getpid(), gpu=self._options.gpu)
@@ -85,13 +89,22 @@ class WorkerProcess:
         self._presence.start()
         self._loop.start()
         facts = self._start_engine(engine)
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, self._ending.on_signal)
         return self._work(engine, facts, started=started)
 
     def abandon(self) -> None:
-        """Be live no more, after a failed start."""
+        """Be live no more, and leave no process of an engine that still starts, after a failed start."""
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         self._presence.stop()
+
+    def _leave_early(self, _signum: int, _frame: FrameType | None) -> None:
+        """A plain note: an error raised from a handler may be swallowed wherever it strikes."""
+        self._left_early = True
+
+    def _check_early_leave(self) -> None:
+        if self._left_early:
+            raise LeftEarlyError("told to leave")
 
     def _check_redis(self) -> None:
         """Refuse a server on which work could be lost; wait later for one that is away."""
@@ -105,12 +118,14 @@ class WorkerProcess:
         model = self._options.model
         log.info(Event.MODEL_LOADING, model=model, engine=self._options.engine, memory_mib=_memory_mib())
         started = time.monotonic()
+        tell_at = started + TELL_EVERY_S
         starting = self._loop.submit(engine.start())
         while not starting.done():
-            try:
-                starting.result(timeout=TELL_EVERY_S)
-            except TimeoutError:
-                elapsed_s = round(time.monotonic() - started, 1)
+            self._check_early_leave()
+            concurrent.futures.wait([starting], timeout=EARLY_LOOK_S)
+            if (now := time.monotonic()) >= tell_at:
+                tell_at = now + TELL_EVERY_S
+                elapsed_s = round(now - started, 1)
                 log.info(Event.MODEL_LOADING, model=model, elapsed_s=elapsed_s, memory_mib=_memory_mib())
         facts = starting.result()
         self._ending.watch_children()
@@ -135,7 +150,7 @@ class WorkerProcess:
         register_task(app, desk, ending)
         threads = threads_for(admission.target, batch_size=settings.batch_size)
         consumer = make_consumer(
-            app, name=self._options.incarnation, threads=threads, admission=admission, on_signal=ending.on_signal
+            app, name=self._options.incarnation, threads=threads, admission=admission, ending=ending
         )
         self._plan_end(admission, keeper)
         watchdog = self._make_watchdog(engine, facts, admission)
@@ -205,6 +220,9 @@ class WorkerProcess:
         self._ending.when_stopping(keeper.stop_runs)
         self._ending.last_rite(keeper.publish)
         self._ending.last_rite(self._presence.beat)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._ending.on_signal)
+        self._check_early_leave()
 
     def _serve_metrics(self, watchdog: Watchdog) -> None:
         settings = self._settings
@@ -256,10 +274,6 @@ def make_engine(options: WorkerOptions) -> Engine:
         tensor_parallel_size=options.tensor_parallel_size,
         vllm_flags=options.vllm_flags,
     )
-
-
-def _leave_early(_signum: int, _frame: FrameType | None) -> None:
-    raise LeftEarlyError("told to leave")
 
 
 def _memory_mib() -> int:

@@ -60,7 +60,7 @@ class HintDesk:
     def take(self, message_id: str, *, queue: str, version: int, job: str, mb: int) -> bool:
         """Do what the hint says. False: it is to be handed back, since this worker leaves.
 
-        Raises `EngineDeadError`, and what else the engine raises.
+        Raises what the engine raises, but for `EngineDeadError`, which ends this process.
         """
         try:
             if self._ending.is_leaving:
@@ -82,13 +82,19 @@ class HintDesk:
             return True
         hold, run = self._begin(batch, claimed, token=token, model=model)
         try:
-            self._loop.submit(run.run(on_begun=lambda: self._admission.begun(message_id))).result()
+            self._run(run, message_id)
             settled = self._keeper.settle(hold)
         finally:
             self._keeper.discard(hold)
         if not settled and self._outage.lasted_s():
             self._ending.left_something = True
         return settled or not self._ending.is_leaving
+
+    def _run(self, run: MicroBatchRun, message_id: str) -> None:
+        try:
+            self._loop.submit(run.run(on_begun=lambda: self._admission.begun(message_id))).result()
+        except EngineDeadError as error:
+            self._ending.die_of_engine(error)
 
     def _begin(self, batch: MicroBatch, claimed: Claimed, *, token: str, model: str) -> tuple[Hold, MicroBatchRun]:
         run = MicroBatchRun(
@@ -157,8 +163,6 @@ def register_task(app: Celery, desk: HintDesk, ending: Ending) -> None:
         try:
             queue = self.request.delivery_info["routing_key"]
             done = desk.take(self.request.id, queue=queue, version=version, job=job, mb=mb)
-        except EngineDeadError as error:
-            ending.die_of_engine(error)
         except Exception as error:
             ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=f"{type(error).__name__}: {error}")
         if not done:

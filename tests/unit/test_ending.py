@@ -86,3 +86,23 @@ def test_whose_doing_it_was(
     with pytest.raises(Died):
         ending.die_of_engine(EngineDeadError("gone"))
     assert ending.died == (exit_code, Event.ENGINE_DIED)
+
+
+def test_a_signal_to_the_group_ends_engine_and_worker_in_peace(
+    ending: Witness, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multiprocessing.active_children", lambda: [Child(0)])
+    ending.watch_children()
+    ending.on_signal(signal.SIGTERM, None)
+    ending.die_of_engine(EngineDeadError("gone"))
+    wait_until(lambda: told == ["leave", "stop"], timeout_s=5, description="what is held is handed back")
+    assert ending.exit_code() == 0
+
+
+def test_an_engine_that_falls_in_a_drain_is_a_death(ending: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.active_children", lambda: [Child(-signal.SIGSEGV)])
+    ending.watch_children()
+    ending.on_signal(signal.SIGTERM, None)
+    with pytest.raises(Died):
+        ending.die_of_engine(EngineDeadError("gone"))
+    assert ending.died[0] == EXIT_DIED
