@@ -40,13 +40,17 @@ class Stillness:
 
     def __init__(self) -> None:
         self._value: object = None
-        self._since = 0.0
+        self._seen_at = 0.0
+        self._still_s = 0.0
 
-    def seconds(self, value: object, *, now: float, counts: bool = True) -> float:
-        """For how long `value` has been the same while `counts` was true."""
-        if not counts or value != self._value:
-            self._value, self._since = value, now
-        return now - self._since
+    def seconds(self, value: object, *, now: float, counts: bool = True, keeps: bool = False) -> float:
+        """For how long `value` has been the same while `counts` was true; `keeps`: with the times before a pause."""
+        if value != self._value or not (counts or keeps):
+            self._value, self._still_s = value, 0.0
+        elif counts:
+            self._still_s += now - self._seen_at
+        self._seen_at = now
+        return self._still_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +139,14 @@ class Watchdog:
             threading.Thread(target=self._ending.die_of_engine, args=(error,), daemon=True).start()
 
     def _look_at_engine(self, now: float) -> None:
-        """Hung: no step with requests in the engine, or a loop that stands still with requests in flight."""
+        """Hung: no step with requests in the engine, or a loop that stands still with requests in flight.
+
+        Requests that time out leave a hung engine empty for a while: that is no step, the time goes on from there.
+        """
         in_flight = self._admission.in_flight > 0
+        is_asked = in_flight and self._engine.unfinished() > 0
         still_s = max(
-            self._steps.seconds(self._engine.steps(), now=now, counts=in_flight and self._engine.unfinished() > 0),
+            self._steps.seconds(self._engine.steps(), now=now, counts=is_asked, keeps=True),
             self._loop_beats.seconds(self._beats, now=now, counts=in_flight),
         )
         if still_s > self._limits.hang_s:

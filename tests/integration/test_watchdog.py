@@ -115,6 +115,28 @@ def test_an_engine_that_makes_no_step(scene: Scene) -> None:
     assert scene.ending.died[0] == EXIT_DIED
 
 
+def test_requests_that_time_out_do_not_hide_a_hung_engine(scene: Scene) -> None:
+    scene.admission.move(+1)
+    with pytest.raises(Died):
+        for _ in range(8):
+            scene.engine.inside = 1
+            scene.live(10)
+            scene.engine.inside = 0
+            scene.live(2)
+    assert scene.ending.died[0] == EXIT_DIED
+
+
+def test_short_calls_between_long_pauses_are_no_hung_engine(scene: Scene) -> None:
+    for _ in range(20):
+        scene.admission.move(+1)
+        scene.engine.inside = 1
+        scene.live(HANG_S / 4)
+        scene.engine.step += 1
+        scene.engine.inside = 0
+        scene.admission.move(-1)
+        scene.live(HANG_S / 2)
+
+
 def test_a_loop_that_stands_still(scene: Scene) -> None:
     scene.live(1)
     scene.dog.look(scene.now + 2 * HANG_S)
