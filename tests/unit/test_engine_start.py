@@ -41,6 +41,16 @@ def test_a_list_of_allowed_plugins_lets_ours_in(given: str, wanted: str | None) 
     assert "VLLM_PLUGINS" not in engine_environment({}, accelerator=True, cores=1, workers=1)
 
 
+def test_an_allowed_domain_does_not_lead_on_to_others() -> None:
+    assert engine_environment({}, accelerator=True, cores=1, workers=1)["VLLM_MEDIA_URL_ALLOW_REDIRECTS"] == "0"
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, None), ({"VLLM_ENABLE_RESPONSES_API_STORE": "1"}, "0")])
+def test_no_engine_keeps_responses(given: dict[str, str], wanted: str | None) -> None:
+    added = engine_environment(given, accelerator=True, cores=1, workers=1)
+    assert added.get("VLLM_ENABLE_RESPONSES_API_STORE") == wanted
+
+
 def test_a_key_for_vllms_port_does_not_shut_us_out() -> None:
     added = engine_environment({"VLLM_API_KEY": "secret"}, accelerator=True, cores=1, workers=1)
     assert added["VLLM_API_KEY"] == ""

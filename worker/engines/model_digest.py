@@ -33,9 +33,17 @@ def model_revision(model: str, revision: str | None, *, environment: Mapping[str
     return f"content-{_content_hash(path)[:40]}"
 
 
-def model_digest(revision: str, *, dtype: str, quantisation: str | None, chat_template: str | None) -> str:
-    """16 hex digits over all that decides what a model answers."""
-    facts = json.dumps([revision, dtype, quantisation, chat_template], ensure_ascii=True)
+def model_digest(
+    revision: str,
+    *,
+    dtype: str,
+    quantisation: str | None,
+    chat_template: str | None,
+    adapters: Mapping[str, str] | None = None,
+) -> str:
+    """16 hex digits over all that decides what a model answers. `adapters`: served name -> revision."""
+    named = [sorted(adapters.items())] if adapters else []
+    facts = json.dumps([revision, dtype, quantisation, chat_template, *named], ensure_ascii=True)
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 

@@ -10,22 +10,32 @@ import gc
 import importlib
 import multiprocessing
 import os
+import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import psutil
 
 from common.errors import EngineDeadError
 from worker.engines.asgi_call import call
 from worker.engines.base import Answer, EngineFacts
+from worker.engines.hub_reach import revision_of, settle_offline
 from worker.engines.model_check import check_model, served_name
 from worker.engines.model_digest import model_digest, model_revision
-from worker.engines.start_failure import start_error
-from worker.engines.vllm_child import WORKER_PID_VARIABLE
+from worker.engines.start_failure import refuse_flags, start_error
+from worker.engines.vllm_answers import error_answer, refuse_failed_grammars, refuse_stream, settle, short_paths
+from worker.engines.vllm_arguments import (
+    adapters_of,
+    chat_template_of,
+    forbid_fetching,
+    pin_grammar_backend,
+    set_cpu_defaults,
+)
+from worker.engines.vllm_child import FAILURE_FILE_VARIABLE, WORKER_PID_VARIABLE
 
 _ARGUMENT_MODULES = (
     "vllm.entrypoints.launchers.cli_args",
@@ -37,12 +47,7 @@ _UNREAD_WEIGHTS_FLAGS = ("--load-format", "--load_format")
 _OTHER_SIZE_FLAGS = ("--quantization", "-q", *_UNREAD_WEIGHTS_FLAGS)
 """Flags with which the files in the model folder say nothing about what is loaded."""
 _COMPILE_FLAGS = ("--compilation", "-cc", "--optimization", "-O", "--no-enforce-eager", "--no_enforce_eager")
-_CPU_MAX_NUM_SEQS = 64
-"""On CPU a step costs about the same whatever it carries, up to here; vLLM's own default would spread the KV
-cache thinner for little more."""
-_CPU_KV_SHARE = 16
-_CPU_KV_BYTES = (1 << 30, 8 << 30)
-"""KV cache on CPU: a sixteenth of the memory, at least 1 and at most 8 GiB; vLLM's default takes 92 %."""
+_GRAMMAR_FLAGS = ("--structured-outputs-config.backend", "--structured_outputs_config.backend")
 _STOP_S = 5.0
 """How long the engine core may take to end by itself before it is killed."""
 
@@ -64,6 +69,8 @@ class VllmEngine:
         self._flags = list(vllm_flags)
         self._engine: Any = None
         self._application: Any = None
+        self._paths: dict[str, str] = {}
+        self._empty_folder = tempfile.TemporaryDirectory(prefix="bakehouse-no-media-", ignore_cleanup_errors=True)
         self._steps = 0
 
     async def start(self) -> EngineFacts:
@@ -72,13 +79,20 @@ class VllmEngine:
         Call it in a thread that lives as long as the worker: vLLM's children die with the thread that made
         them. Raises `EngineStartError`.
         """
-        check_model(self._model, environment=os.environ, weights=not self._has_flag(_UNREAD_WEIGHTS_FLAGS))
-        os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
+        revision = revision_of(self._flags)
+        settle_offline(self._model, revision=revision, environment=os.environ)
+        weights = not self._has_flag(_UNREAD_WEIGHTS_FLAGS)
+        check_model(self._model, environment=os.environ, revision=revision, weights=weights)
+        failure_file = Path(self._empty_folder.name).with_suffix(".failure")
+        os.environ |= {WORKER_PID_VARIABLE: str(os.getpid()), FAILURE_FILE_VARIABLE: str(failure_file)}
         try:
             return await self._start()
         except (Exception, SystemExit) as error:
+            failure = start_error(error, model=self._model, failure_file=failure_file)
             await self.stop()
-            raise start_error(error, model=self._model) from error
+            raise failure from error
+        finally:
+            failure_file.unlink(missing_ok=True)
 
     async def _start(self) -> EngineFacts:
         marks = [time.monotonic()]
@@ -88,8 +102,10 @@ class VllmEngine:
         self._engine = _make_engine(arguments)
         await self._engine.get_supported_tasks()
         self._count_steps()
+        refuse_failed_grammars(self._engine, _refusal)
         marks.append(time.monotonic())
         self._application = await _make_application(self._engine, arguments)
+        self._paths = short_paths(self._application.routes)
         gc.collect()
         gc.freeze()  # the start-up heap stays: full collections over it would pause every request
         marks.append(time.monotonic())
@@ -103,16 +119,16 @@ class VllmEngine:
         Raises `EngineDeadError` when the engine is gone.
         """
         await self.check_health()
-        if b'"stream"' in body and _asks_to_stream(body):
-            return _error(400, "BadRequestError", "stream is not supported in a batch", param="stream")
+        if refused := refuse_stream(body):
+            return refused
         try:
-            answer = await call(self._application, url, body)
+            answer = await call(self._application, self._paths.get(url, url), body)
         except Exception as error:
             await self.check_health()
-            return _error(500, "InternalServerError", f"the engine raised {type(error).__name__}")
+            return error_answer(500, "InternalServerError", f"the engine raised {type(error).__name__}")
         if answer.status >= 500:
             await self.check_health()
-        return answer
+        return settle(answer)
 
     def unfinished(self) -> int:
         """Requests inside the engine now; each choice of an `n` counts."""
@@ -140,6 +156,7 @@ class VllmEngine:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         await asyncio.to_thread(psutil.wait_procs, alive, _STOP_S)
+        self._empty_folder.cleanup()
 
     def _arguments(self) -> Namespace:
         """vLLM's own flags, parsed by vLLM; what the worker decides is set on top."""
@@ -147,6 +164,7 @@ class VllmEngine:
         from vllm.utils.argparse_utils import FlexibleArgumentParser
 
         parser = _import_first(_ARGUMENT_MODULES, "make_arg_parser")(FlexibleArgumentParser())
+        parser.error = refuse_flags
         arguments: Namespace = parser.parse_args(self._flags)
         _import_first(_ARGUMENT_MODULES, "validate_parsed_serve_args")(arguments)
         arguments.model = self._model
@@ -155,9 +173,12 @@ class VllmEngine:
             arguments.tensor_parallel_size = self._tensor_parallel_size
         if self._served_model_name is not None or not arguments.served_model_name:
             arguments.served_model_name = [served_name(self._model, self._served_model_name)]
+        forbid_fetching(arguments, empty_folder=self._empty_folder.name)
+        if not self._has_flag(_GRAMMAR_FLAGS):
+            pin_grammar_backend(arguments)
         if current_platform.is_cpu():
             memory_bytes = psutil.virtual_memory().total
-            _set_cpu_defaults(arguments, memory_bytes=memory_bytes)
+            set_cpu_defaults(arguments, memory_bytes=memory_bytes)
             if not self._has_flag(_OTHER_SIZE_FLAGS):
                 left_bytes = max(0, memory_bytes - (arguments.kv_cache_memory_bytes or 0))
                 check_model(self._model, environment=os.environ, memory_bytes=left_bytes)
@@ -183,15 +204,17 @@ class VllmEngine:
     def _facts(self, arguments: Namespace, *, version: str, start_phases_s: dict[str, float]) -> EngineFacts:
         model, cache = self._engine.model_config, self._engine.vllm_config.cache_config
         revision = model_revision(self._model, arguments.revision, environment=os.environ)
+        adapters = adapters_of(arguments, environment=os.environ)
         blocks = int(cache.num_gpu_blocks or 0)
         return EngineFacts(
             name=f"vllm {version}",
-            served_models=tuple(arguments.served_model_name),
+            served_models=(*arguments.served_model_name, *adapters),
             digest=model_digest(
                 revision or self._model,
                 dtype=str(model.dtype),
                 quantisation=model.quantization,
-                chat_template=_chat_template(arguments.chat_template),
+                chat_template=chat_template_of(arguments),
+                adapters=adapters,
             ),
             revision=revision,
             concurrency=max(1, min(self._engine.vllm_config.scheduler_config.max_num_seqs, blocks or 1 << 30)),
@@ -232,15 +255,6 @@ def _import_first(modules: Sequence[str], name: str) -> Any:
     raise ImportError(f"this version of vLLM has {name} in none of {', '.join(modules)}")
 
 
-def _set_cpu_defaults(arguments: Namespace, *, memory_bytes: int) -> None:
-    """Sizes for an engine that shares the machine's memory, where the user gave none."""
-    if arguments.max_num_seqs is None:
-        arguments.max_num_seqs = _CPU_MAX_NUM_SEQS
-    if arguments.kv_cache_memory_bytes is None and not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
-        low, high = _CPU_KV_BYTES
-        arguments.kv_cache_memory_bytes = min(max(memory_bytes // _CPU_KV_SHARE, low), high)
-
-
 def _engine_processes() -> list[psutil.Process]:
     """The engine core and its own children."""
     found: list[psutil.Process] = []
@@ -251,23 +265,9 @@ def _engine_processes() -> list[psutil.Process]:
     return found
 
 
-def _chat_template(given: str | None) -> str | None:
-    """The text of the template given by flag: a file's, or the flag itself."""
-    if given is not None and os.path.isfile(given):
-        with open(given, encoding="utf-8") as file:
-            return file.read()
-    return given
+def _refusal(message: str) -> Exception:
+    """The error that vLLM's application answers with a 400."""
+    from vllm.exceptions import VLLMValidationError
 
-
-def _asks_to_stream(body: bytes) -> bool:
-    try:
-        fields = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(fields, dict) and bool(fields.get("stream"))
-
-
-def _error(status: int, kind: str, message: str, *, param: str | None = None) -> Answer:
-    """An answer with the error object that the OpenAI API and vLLM use."""
-    error = {"message": message, "type": kind, "param": param, "code": status}
-    return Answer(status, orjson.dumps({"error": error}))
+    error: Exception = VLLMValidationError(message)
+    return error

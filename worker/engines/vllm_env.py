@@ -21,6 +21,8 @@ def engine_environment(base: Mapping[str, str], *, accelerator: bool, cores: int
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         "TOKENIZERS_PARALLELISM": "false",
+        # an allowed domain must not lead on to others
+        "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
     }
     if not accelerator:
         # no second child with a busy spin: starts 5 s faster, and a core is left for the engine
@@ -30,6 +32,9 @@ def engine_environment(base: Mapping[str, str], *, accelerator: bool, cores: int
     added = {name: value for name, value in wanted.items() if name not in base}
     if base.get("VLLM_API_KEY"):
         added["VLLM_API_KEY"] = ""  # there is no port to guard, and our own calls carry no key
+    if base.get("VLLM_ENABLE_RESPONSES_API_STORE"):
+        # it keeps every response in memory, and answers at once to one that is to be made in the background
+        added["VLLM_ENABLE_RESPONSES_API_STORE"] = "0"
     plugins = base.get("VLLM_PLUGINS")
     if plugins is not None and _PLUGIN not in plugins.split(","):
         added["VLLM_PLUGINS"] = f"{plugins},{_PLUGIN}" if plugins else _PLUGIN
