@@ -7,6 +7,7 @@ import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.models import tiny_model
@@ -69,11 +70,18 @@ def hosted(kind: str) -> Iterator[EngineThread]:
         yield host
         host.close()
         return
+    with vllm_host(tiny_model(), *TINY_FLAGS) as host:
+        yield host
+
+
+@contextmanager
+def vllm_host(model: Path, *flags: str, **variables: str) -> Iterator[EngineThread]:
+    """The real engine with `model`, served as `test-model`, in this process and the environment of a worker."""
     before = dict(os.environ)
-    os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_API_KEY": "a key for a port that is not there"})
+    os.environ.update({"HF_HUB_OFFLINE": "1", "VLLM_API_KEY": "a key for a port that is not there", **variables})
     os.environ.update(engine_environment(os.environ, accelerator=False, cores=1, workers=1))
     try:
-        host = EngineThread(VllmEngine(str(tiny_model()), served_model_name=MODEL, vllm_flags=TINY_FLAGS))
+        host = EngineThread(VllmEngine(str(model), served_model_name=MODEL, vllm_flags=flags))
         yield host
         host.close()
     finally:
