@@ -25,6 +25,7 @@ LAST_RITES_S = 3.0
 """How long a dying worker may still take to publish what is finished."""
 CHILD_S = 5.0
 """How long after its last word an engine's process may take to end."""
+CHILD_LOOK_S = 0.05
 KILLED = frozenset({-signal.SIGKILL, -signal.SIGTERM, 0})
 """Exit codes of an engine that somebody ended: told by SIGTERM, vLLM's ends by itself with 0, and only then."""
 
@@ -114,14 +115,21 @@ class Ending:
         Returns only where this worker leaves anyway and its engine was told so too, by a signal to their group: then
         the drain goes on, and what is held is handed back.
         """
-        for child in self._engine_children:
-            child.join(CHILD_S)
-        codes = [child.exitcode for child in self._engine_children]
+        codes = self._codes_of_children()
         code = EXIT_ENGINE_KILLED if KILLED.intersection(codes) else EXIT_DIED
         if self.is_leaving and code == EXIT_ENGINE_KILLED:
             self._loop.call(self._stop)
             return
         self.die(code, event=Event.ENGINE_DIED, reason=f"{error} (its processes ended with {codes})")
+
+    def _codes_of_children(self) -> list[int | None]:
+        """How the engine's processes ended. Asked again and again: one that another thread reaps has none for a moment."""
+        deadline = time.monotonic() + CHILD_S
+        while True:
+            codes = [child.exitcode for child in self._engine_children]
+            if None not in codes or time.monotonic() > deadline:
+                return codes
+            time.sleep(CHILD_LOOK_S)
 
     def _leave(self) -> None:
         DRAINS.inc()

@@ -15,11 +15,12 @@ from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED
 class Child:
     """A process of an engine, as `multiprocessing` shows it."""
 
-    def __init__(self, exitcode: int | None) -> None:
-        self.exitcode = exitcode
+    def __init__(self, *exitcodes: int | None) -> None:
+        self._exitcodes = list(exitcodes)
 
-    def join(self, timeout: float) -> None:
-        return None
+    @property
+    def exitcode(self) -> int | None:
+        return self._exitcodes.pop(0) if len(self._exitcodes) > 1 else self._exitcodes[0]
 
 
 @pytest.fixture
@@ -81,11 +82,20 @@ def test_what_could_not_be_handed_back_shows(ending: Witness) -> None:
 def test_whose_doing_it_was(
     ending: Witness, monkeypatch: pytest.MonkeyPatch, codes: list[int | None], exit_code: int
 ) -> None:
+    monkeypatch.setattr("worker.ending.CHILD_S", 0.2)
     monkeypatch.setattr("multiprocessing.active_children", lambda: [Child(code) for code in codes])
     ending.watch_children()
     with pytest.raises(Died):
         ending.die_of_engine(EngineDeadError("gone"))
     assert ending.died == (exit_code, Event.ENGINE_DIED)
+
+
+def test_a_child_that_is_just_being_reaped_is_asked_again(ending: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.active_children", lambda: [Child(None, None, -signal.SIGKILL)])
+    ending.watch_children()
+    with pytest.raises(Died):
+        ending.die_of_engine(EngineDeadError("gone"))
+    assert ending.died[0] == EXIT_ENGINE_KILLED
 
 
 def test_a_signal_to_the_group_ends_engine_and_worker_in_peace(
