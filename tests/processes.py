@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,20 @@ def alive(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def await_gone(processes: Iterable[psutil.Process], *, timeout_s: float = 3) -> None:
+    """Wait until none of `processes` runs any more."""
+    left = list(processes)
+
+    def look() -> bool:
+        left[:] = filter(alive, left)
+        return not left
+
+    try:
+        wait_until(look, timeout_s=timeout_s, description="no process is left")
+    except AssertionError as error:
+        raise AssertionError(f"left: {left}") from error
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
