@@ -79,6 +79,8 @@ def redact(text: str) -> str:
 def configure(*, level: str = "info", file: Path | None = None, quiet_terminal: bool = False) -> None:
     """Send all logs of this process, also those of libraries, to stderr and to `file` (rotated).
 
+    Lines of `log_lines` go to `file` alone where there is one.
+
     `quiet_terminal`: nothing below warning on stderr (a progress bar stands there).
     """
     shared: list[structlog.typing.Processor] = [
@@ -104,6 +106,7 @@ def configure(*, level: str = "info", file: Path | None = None, quiet_terminal: 
     if file is not None:
         rotating = RotatingFileHandler(file, maxBytes=MAX_FILE_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
         file.chmod(0o600)
+        terminal.addFilter(lambda record: not hasattr(record, _LINES))
         rotating.setFormatter(_formatter(shared, pretty=False))
         root.addHandler(rotating)
     root.setLevel(logging.WARNING)

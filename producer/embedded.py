@@ -22,6 +22,7 @@ from common.broker import check_server, make_client
 from common.errors import StoppedError
 from common.lifeline import die_with_parent
 from common.log import Event, get_logger
+from producer.input_file import private
 
 START_S = 30.0
 """Reading back a window's append-only file takes a few seconds at most."""
@@ -104,7 +105,7 @@ class EmbeddedServer:
         self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._socket = _make_socket_folder(self._former_folder()) / "valkey.sock"
         self._marker.write_text(str(self._socket.parent))
-        with self._log_path.open("ab") as output:
+        with open(self._log_path, "ab", opener=private) as output:
             self._process = subprocess.Popen(
                 self._command(),
                 stdin=subprocess.DEVNULL,

@@ -119,6 +119,11 @@ def open_stdin() -> BufferedReader:
     return open(0, "rb", closefd=False)
 
 
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: a new file gets mode 0600."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
 def create_private(path: Path) -> BinaryIO:
     """The new file `path`, open for writing, mode 0600."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")

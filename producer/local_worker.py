@@ -1,7 +1,8 @@
 """The one worker that `producer run` brings along when no Redis is given: `worker start` as a child process.
 
 It has its own process group, so that a Ctrl-C reaches only the producer, and it ends with the producer, also after
-kill -9. What it says goes to `logs/worker.log` in the job directory; its presence in Redis tells when it is ready.
+kill -9. What it says goes to `logs/worker.log` in the job directory, and with a line a request to
+`logs/events-<gpu>.log`, rotated; its presence in Redis tells when it is ready.
 """
 
 import json
@@ -21,6 +22,7 @@ from common import keys
 from common.lifeline import die_with_parent
 from common.settings import Settings
 from producer.embedded import describe_end, end_process
+from producer.input_file import private
 from producer.job_spec import EmbeddedWorker
 
 STOP_GRACE_S = 15.0
@@ -62,7 +64,7 @@ class LocalWorker:
 
     def start(self) -> None:
         """Start its supervisor; returns at once."""
-        with self._log_path.open("ab") as output:
+        with open(self._log_path, "ab", opener=private) as output:
             self._log_start_bytes = output.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "worker.cli", "start", *self._arguments],
@@ -141,9 +143,10 @@ def worker_arguments(worker: EmbeddedWorker) -> list[str]:
     return [*flags, *patterns, *(["--", *worker.vllm_flags] if worker.vllm_flags else [])]
 
 
-def worker_environment(settings: Settings, *, url: str, base: Mapping[str, str]) -> dict[str, str]:
-    """`base` with every knob as it was settled here, and the server at `url`; a metrics port one above our own."""
-    knobs = settings.model_dump(mode="json", exclude_none=True, exclude=set(_OWN_KNOBS)) | {"redis_url": url}
+def worker_environment(settings: Settings, *, url: str, log_file: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` with every knob as it was settled here, the server at `url`, and a metrics port one above our own."""
+    knobs = settings.model_dump(mode="json", exclude_none=True, exclude=set(_OWN_KNOBS))
+    knobs |= {"redis_url": url, "log_file": log_file}
     if settings.metrics_port is not None:
         knobs["metrics_port"] = settings.metrics_port and settings.metrics_port + 1
     kept = {name: value for name, value in base.items() if not name.upper().startswith("BAKEHOUSE_")}

@@ -96,7 +96,9 @@ def _run_embedded(
         client = make_client(server.url, socket_timeout_s=settings.socket_timeout_s)
         worker = LocalWorker(
             worker_arguments(spec),
-            environment=worker_environment(settings, url=server.url, base=os.environ),
+            environment=worker_environment(
+                settings, url=server.url, log_file=directory.events_log_path, base=os.environ
+            ),
             log_path=directory.worker_log_path,
             drain_timeout_s=settings.drain_timeout_s,
         )

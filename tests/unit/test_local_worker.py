@@ -1,5 +1,7 @@
 """How the embedded worker is started, and what is shown of its log when it ends."""
 
+from pathlib import Path
+
 import pytest
 
 from common.settings import load
@@ -23,12 +25,12 @@ def test_arguments_say_only_what_was_said() -> None:
 def test_knobs_travel_and_what_is_the_producers_own_stays() -> None:
     settings = load(redis_url="redis://given", drain_timeout_s=7, metrics_port=9000, log_file="/tmp/p.log")
     base = {"PATH": "/bin", "BAKEHOUSE_LOG_FILE": "/tmp/p.log", "BAKEHOUSE_METRICS_PORT": "9000"}
-    environment = worker_environment(settings, url="unix:///s", base=base)
+    environment = worker_environment(settings, url="unix:///s", log_file=Path("/l"), base=base)
     assert environment["PATH"] == "/bin"
     assert environment["BAKEHOUSE_REDIS_URL"] == "unix:///s"
     assert environment["BAKEHOUSE_DRAIN_TIMEOUT_S"] == "7.0"
     assert environment["BAKEHOUSE_METRICS_PORT"] == "9001"
-    assert "BAKEHOUSE_LOG_FILE" not in environment
+    assert environment["BAKEHOUSE_LOG_FILE"] == "/l"
     assert "BAKEHOUSE_JOBS" not in environment
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from common.log import Event, configure, get_logger, redact
+from common.log import Event, configure, get_logger, log_lines, redact
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,15 @@ def test_file_holds_json_lines_of_ours_and_of_libraries(tmp_path: Path) -> None:
     assert [line["event"] for line in lines] == ["worker_ready", "at redis://***@h/0"]
     assert "secret-word" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_many_lines_are_one_write_to_the_file_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bakehouse.log"
+    configure(level="info", file=path)
+    log_lines("worker.test", [b'{"seq":1}', b'{"seq":2}'])
+    get_logger("worker.test").info(Event.WORKER_READY)
+    assert [json.loads(line).get("seq") for line in path.read_text().splitlines()] == [1, 2, None]
+    assert "seq" not in capfd.readouterr().err
+    configure(level="info")
+    log_lines("worker.test", [b'{"seq":3}'])
+    assert '{"seq":3}' in capfd.readouterr().err
