@@ -123,7 +123,7 @@ class Ending:
         self.die(code, event=Event.ENGINE_DIED, reason=f"{error} (its processes ended with {codes})")
 
     def _codes_of_children(self) -> list[int | None]:
-        """How the engine's processes ended. Asked again and again: one that another thread reaps has none for a moment."""
+        """How the engine's processes ended, asked until all say so: one that another thread reaps waits a moment."""
         deadline = time.monotonic() + CHILD_S
         while True:
             codes = [child.exitcode for child in self._engine_children]
