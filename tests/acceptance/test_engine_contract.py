@@ -13,9 +13,11 @@ from typing import Any
 
 import psutil
 import pytest
+from pydantic_core import to_json
 
 from common.errors import EngineDeadError
 from tests.acceptance.engine_thread import CHAT, MODEL, EngineThread, chat, hosted
+from tests.acceptance.serve_calls import GENERATING
 from tests.waiting import wait_until
 from worker.engines.base import Answer
 
@@ -113,6 +115,15 @@ def test_an_endpoint_that_is_not_there(engine: EngineThread, url: str) -> None:
 @pytest.mark.parametrize("stream", [False, None])
 def test_stream_may_be_said_to_be_off(engine: EngineThread, stream: bool | None) -> None:
     assert engine.post(chat(stream=stream)).status == 200
+
+
+def test_whatever_is_asked_no_call_is_answered_with_a_5xx(engine: EngineThread) -> None:
+    """All calls of the contract with vLLM's server, on an engine without any flag for them."""
+    answers = {call.name: engine.post(to_json(call.body), call.url) for call in GENERATING}
+    assert {name: answer for name, answer in answers.items() if answer.status not in (200, 400, 404)} == {}
+    errors = [json.loads(answer.body) for answer in answers.values() if answer.status == 400]
+    assert all(isinstance(error["error"]["message"], str) for error in errors)
+    assert engine.engine.unfinished() == 0
 
 
 def test_requests_share_the_engines_steps(engine: EngineThread) -> None:
