@@ -127,6 +127,7 @@ class WorkerProcess:
                 tell_at = now + TELL_EVERY_S
                 elapsed_s = round(now - started, 1)
                 log.info(Event.MODEL_LOADING, model=model, elapsed_s=elapsed_s, memory_mib=_memory_mib())
+        self._check_early_leave()  # a signal to the group ends an engine that starts: no failure
         facts = starting.result()
         self._ending.watch_children()
         log.info(
@@ -265,6 +266,7 @@ def make_engine(options: WorkerOptions) -> Engine:
             places=sim.places,
             patterns=parse_patterns(sim.patterns),
             served_model_name=options.served_model_name or options.model,
+            revision=sim.revision,
         )
     if options.model is None:
         raise RefusedError("no model", do="--model PATH or NAME")
