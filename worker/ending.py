@@ -133,6 +133,7 @@ class Ending:
 
     def _leave(self) -> None:
         DRAINS.inc()
+        log.info(Event.WORKER_DRAINING, timeout_s=self._drain_timeout_s)
         for function in self._on_leave:
             function()
         self._loop.call_later(self._drain_timeout_s, self._stop)
