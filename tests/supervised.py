@@ -1,7 +1,7 @@
 """A supervisor over stand-in workers, for what a real worker would do only by chance: fall, refuse to start, not obey.
 
 As a program: `supervise URL FILE`, which runs `worker.node.supervise` over one stand-in and reads from FILE, at each of
-its starts, how it is to behave.
+its starts, how it is to behave; `hurry URL PATTERN` over a real worker with a simulated engine, without long pauses.
 """
 
 import os
@@ -16,9 +16,10 @@ from common.broker import make_client
 from common.errors import BakehouseError
 from common.log import configure
 from common.settings import load
+from worker import restarts
 from worker.launch import Plan
 from worker.node import supervise
-from worker.options import WorkerOptions
+from worker.options import SimOptions, WorkerOptions
 
 CHILDREN = "bakehouse-test:children"
 
@@ -48,11 +49,21 @@ def stand_in(url: str, behaviour: str) -> None:
         signal.pause()
 
 
-def main(url: str, file: Path) -> int:
-    """Supervise one stand-in; returns the exit code."""
-    configure()
+def stand_in_plan(url: str, file: Path) -> Plan:
+    """One stand-in that behaves as FILE says."""
     command = (sys.executable, "-P", "-m", "tests.supervised", "stand-in", url, str(file))
-    plan = Plan(WorkerOptions(engine="sim", gpu="cpu0"), dict(os.environ), command)
+    return Plan(WorkerOptions(engine="sim", gpu="cpu0"), dict(os.environ), command)
+
+
+def simulated_plan(url: str, pattern: str) -> Plan:
+    """One real worker whose simulated engine does what `pattern` says."""
+    options = WorkerOptions(engine="sim", gpu="cpu0", sim=SimOptions(patterns=(pattern,)))
+    return Plan(options, {**os.environ, "BAKEHOUSE_REDIS_URL": url})
+
+
+def main(url: str, plan: Plan) -> int:
+    """Supervise one worker; returns the exit code."""
+    configure()
     settings = load(redis_url=url, drain_timeout_s=0.0)
     try:
         return supervise([plan], settings=settings, say=lambda words: print(words, file=sys.stderr))
@@ -62,7 +73,10 @@ def main(url: str, file: Path) -> int:
 
 
 if __name__ == "__main__":
-    role, redis_url, behaviour_file = sys.argv[1:]
+    role, redis_url, last = sys.argv[1:]
     if role == "supervise":
-        sys.exit(main(redis_url, Path(behaviour_file)))
-    stand_in(redis_url, Path(behaviour_file).read_text())
+        sys.exit(main(redis_url, stand_in_plan(redis_url, Path(last))))
+    if role == "hurry":
+        restarts.LONGEST_PAUSE_S = 0.1
+        sys.exit(main(redis_url, simulated_plan(redis_url, last)))
+    stand_in(redis_url, Path(last).read_text())

@@ -79,6 +79,20 @@ class RealFleet:
         return lives
 
     @property
+    def supervisor(self) -> subprocess.Popen[bytes]:
+        """The one started last."""
+        assert self.process is not None
+        return self.process
+
+    def workers(self) -> list[psutil.Process]:
+        """The worker processes, also of engines that still start."""
+        return psutil.Process(self.supervisor.pid).children()
+
+    def cores(self) -> list[psutil.Process]:
+        """Engine cores, also those that still start."""
+        return [child for worker in self.workers() for child in worker.children() if is_engine_core(child)]
+
+    @property
     def process_ended(self) -> bool:
         """Whether the supervisor is gone."""
         return self.process is None or self.process.poll() is not None
@@ -106,6 +120,16 @@ class RealFleet:
     def await_no_process(self) -> None:
         """Wait until nothing that was ever started still runs."""
         await_gone(self.started)
+
+    def draining(self) -> list[str]:
+        """Keys of the workers that say so."""
+        names = [key.decode() for key in self.client.scan_iter(keys.WORKER_PREFIX + "*")]
+        return [name for name in names if self.client.hget(name, "state") == b"draining"]
+
+    def stop(self) -> None:
+        """Drain the node."""
+        self.supervisor.terminate()
+        self.supervisor.wait(40)
 
     def close(self) -> None:
         """End all of it."""
@@ -152,17 +176,31 @@ class Job:
             lambda: all(self.held_by(life) for life in lives), timeout_s=60, description="all have some of the job"
         )
 
+    def results(self) -> list[dict[str, Any]]:
+        """The ordered file so far."""
+        return self.bench.results() if self.bench.directory.output_path.exists() else []
+
+    def stop(self) -> None:
+        """Stop its collector; the job stays as it is."""
+        self.running.collector.stop()
+        wait_until(lambda: not self.running.alive(), timeout_s=10, description="the collector stops")
+
+    def check_answers(self, results: list[dict[str, Any]]) -> None:
+        """Every one is whole: not cut short, not taken for the request's own failure."""
+        for result in results:
+            body = result["response"]["body"]
+            assert result["error"] is None
+            assert body["choices"][0]["finish_reason"] == "length"
+            assert body["usage"]["completion_tokens"] == self.max_tokens
+            assert result["meta"]["attempts"] == 1
+
     def await_good(self, *, timeout_s: float = 2 * READY_S) -> list[dict[str, Any]]:
         """The results, every one whole: nothing was lost, doubled, cut short, or taken for the request's failure."""
         outcome = self.running.join(timeout_s=timeout_s)
         results = self.bench.results()
         assert outcome.exit_code == 0, [result for result in results if result["error"]][:3]
         self.bench.check_whole(self.rows)
-        for result in results:
-            body = result["response"]["body"]
-            assert body["choices"][0]["finish_reason"] == "length"
-            assert body["usage"]["completion_tokens"] == self.max_tokens
-            assert result["meta"]["attempts"] == 1
+        self.check_answers(results)
         return results
 
 

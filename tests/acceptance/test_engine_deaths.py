@@ -5,15 +5,19 @@ Two workers die at a time, each of something else; what they held is done by the
 
 import resource
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import redis
 
+from common.settings import Settings
 from tests.acceptance.real_fleet import Life, RealFleet
-from tests.processes import await_gone
+from tests.collecting import Bench, Running, write_input
+from tests.processes import ROOT, await_gone, started
+from tests.servers import Server
 from tests.waiting import wait_until
-
-pytestmark = [pytest.mark.engine, pytest.mark.kill]
 
 LONG_TEXT = "out of memory " * 100
 
@@ -38,6 +42,27 @@ def take_memory_away(life: Life) -> None:
     life.core.rlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))
 
 
+@pytest.mark.kill
+def test_six_deaths_without_a_result_are_enough(valkey: redis.Redis, valkey_server: Server, tmp_path: Path) -> None:
+    """Every request kills its worker; the pauses between the lives are shortened, the lives are real."""
+    settings = Settings(redis_url=valkey_server.url, batch_size=4, look_s=0.2)
+    bench = Bench(tmp_path, valkey_server, write_input(tmp_path / "in.jsonl", 8), settings=settings)
+    running = Running(bench.collector())
+    command = [sys.executable, "-P", "-m", "tests.supervised", "hurry", valkey_server.url, "kill=hello"]
+    log = tmp_path / "supervisor.log"
+    variables = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with started(command, log=log, **variables) as supervisor:
+        assert supervisor.wait(120) == 3, log.read_text()[-3000:]
+    said = log.read_text()
+    assert "6 deaths with work held and no result between" in said
+    assert said.count('"event": "worker_ready"') >= 6
+    running.collector.stop()
+    wait_until(lambda: not running.alive(), timeout_s=10, description="the collector stops")
+    assert {result["error"]["code"] for result in bench.results()} <= {"worker_lost"}
+
+
+@pytest.mark.engine
+@pytest.mark.kill
 @pytest.mark.parametrize(
     ("deaths", "causes", "said"),
     [
