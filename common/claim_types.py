@@ -85,7 +85,7 @@ class Look(NamedTuple):
     state: str | None
     want: str | None
     digests: dict[str, str]
-    """Model -> the digest pinned for it."""
+    """Model -> the digest pinned for it; empty: any."""
     stream_length: int
     last_id: str
     """Of the newest entry there ever was; empty without a stream."""

@@ -43,15 +43,26 @@ class Claims:
 
     # ---- the collector's side: each write carries its epoch, and a stale one changes nothing
 
-    def own(self, job: str, *, epoch: int, state: str, mb_high: int, digests: Mapping[str, str], manifest: str) -> bool:
+    def own(
+        self,
+        job: str,
+        *,
+        epoch: int,
+        state: str,
+        mb_high: int,
+        digests: Mapping[str, str],
+        manifest: str,
+        mixed: bool = False,
+    ) -> bool:
         """Take the job under `epoch`; the same epoch again is fine. False: this journal is an old copy.
 
-        `manifest` must not be empty. Pins that Redis has and `digests` lacks stay.
+        `manifest` must not be empty. Pins that Redis has and `digests` lacks stay. `mixed`: any build may claim, from
+        the first claim on.
         """
         if not manifest:
             raise ValueError("a job is taken with its manifest")
         pins = {_PIN + model: digest for model, digest in digests.items()}
-        return self._own(job, epoch, state, mb_high, manifest, pins)
+        return self._own(job, epoch, state, mb_high, manifest, pins | ({"mixed": "1"} if mixed else {}))
 
     def amend(
         self, job: str, *, epoch: int, state: str | None = None, fields: Mapping[str, object] | None = None

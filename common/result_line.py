@@ -19,6 +19,8 @@ class Meta(NamedTuple):
 
     model: str | None = None
     model_revision: str | None = None
+    model_digest: str | None = None
+    """Hex digest over all that decides what the model answers."""
     engine: str | None = None
     request_sha256: str | None = None
     """Hex digest over the canonical JSON of url and body."""

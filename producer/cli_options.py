@@ -91,6 +91,9 @@ class InputOptions(PlaceOptions):
     fresh: Annotated[bool, typer.Option("--fresh", help="A new job, though the same one is there.")] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")] = False
     include_request: Annotated[bool, typer.Option("--include-request", help="Carry the request in its result.")] = False
+    mixed: Annotated[
+        bool, typer.Option("--allow-mixed-revisions", help="Builds of a model may share the job; `meta` says which.")
+    ] = False
     priority: Annotated[Literal["high", "normal", "low"] | None, typer.Option(help="Among jobs; default normal.")] = (
         None
     )

@@ -15,7 +15,7 @@ from common.settings import Priority, Settings
 from common.wire import WIRE_VERSION
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_IDENTITY = ("input", "output", "model", "worker", "request_timeout_s", "max_retries", "include_request")
+_IDENTITY = ("input", "output", "model", "worker", "request_timeout_s", "max_retries", "include_request", "mixed")
 """Fields that make the same job. Knobs that change only its pace (sizes, linger, priority, caps) do not count."""
 
 
@@ -65,6 +65,8 @@ class JobSpec(BaseModel):
     max_retries: int
     max_line_bytes: int
     include_request: bool
+    mixed: bool = False
+    """Whether workers with different builds of a model may share it."""
     priority: Priority
     max_concurrency: int | None
     fail_above: float
@@ -85,6 +87,7 @@ class JobSpec(BaseModel):
         redis: Literal["embedded", "given"],
         worker: EmbeddedWorker | None = None,
         include_request: bool = False,
+        mixed: bool = False,
         job: str = "",
     ) -> Self:
         """The spec of a command; paths are made absolute, an empty `job` gets its id at creation."""
@@ -97,6 +100,7 @@ class JobSpec(BaseModel):
             "redis": redis,
             "worker": worker,
             "include_request": include_request,
+            "mixed": mixed,
         }
         return cls(**{**knobs, **fixed})
 

@@ -34,7 +34,7 @@ class Checkpoint(NamedTuple):
     input_seq: int
     mb_high: int
     digests: dict[str, str]
-    """Model -> the digest pinned by the job's first claim of it."""
+    """Model -> the digest pinned by the job's first claim of it; empty: any."""
     counts: Counts
     state: JobState
     exit_code: int | None

@@ -103,6 +103,7 @@ def _own(job: Job, *, epoch: int, state: str) -> None:
         mb_high=job.journal.mb_high,
         digests=job.journal.digests,
         manifest=manifest_of(job),
+        mixed=job.spec.mixed,
     )
     if not owned:
         raise _old_copy(job)

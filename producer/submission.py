@@ -41,6 +41,7 @@ def make_spec(options: InputOptions, settings: Settings) -> JobSpec:
         redis=redis,
         worker=worker,
         include_request=options.include_request,
+        mixed=options.mixed,
         job=options.job_id or "",
     )
 

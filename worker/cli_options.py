@@ -83,6 +83,9 @@ class StartOptions:
             rich_help_panel=SIM,
         ),
     ] = None
+    sim_revision: Annotated[
+        str | None, typer.Option(help="Which build of a model it says that it is.", rich_help_panel=SIM)
+    ] = None
 
     def settings(self) -> Settings:
         """The knobs: these flags before the environment before the YAML file. Raises `RefusedError`."""
@@ -123,6 +126,7 @@ class StartOptions:
             seconds=self.sim_profile.default_seconds if seconds is None else seconds,
             places=self.sim_profile.default_places if places is None else places,
             patterns=patterns,
+            revision=self.sim_revision,
         )
 
 

@@ -32,6 +32,7 @@ class SimOptions(BaseModel):
     seconds: float = Field(0.01, ge=0, description="Seconds a step (`token`, `heavy`); other profiles ignore it.")
     places: int = Field(64, ge=1, description="Requests it runs at once; B of `bakery`.")
     patterns: tuple[str, ...] = Field((), description="ACTION=TEXT each.")
+    revision: str | None = Field(None, description="Which build it says that it is.")
 
 
 class WorkerOptions(BaseModel):

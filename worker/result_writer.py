@@ -81,6 +81,7 @@ class ResultWriter:
         return Meta(
             model=self._batch.model,
             model_revision=facts.revision,
+            model_digest=facts.digest,
             engine=facts.name,
             request_sha256=request_sha256(request.url, request.body),
             attempts=attempts,

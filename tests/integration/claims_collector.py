@@ -33,13 +33,15 @@ class CollectorMachine(RuleBasedStateMachine):
         """Entries in the journal and not yet dropped from the stream."""
         self.wanted = "open"
         self.last_look: Look | None = None
+        self.mixed = False
         self.tokens = 0
         self.seqs = 0
         self.steps_to_fault = 0
 
-    @initialize(steps_between_faults=st.sampled_from([1, 10, 25]))
-    def first_collector(self, steps_between_faults: int) -> None:
-        """Some runs are all trouble, in others work goes far before any."""
+    @initialize(steps_between_faults=st.sampled_from([1, 10, 25]), mixed=SELDOM)
+    def first_collector(self, steps_between_faults: int, mixed: bool) -> None:
+        """Some runs are all trouble, in others work goes far before any; some jobs take any build of their model."""
+        self.mixed = mixed
         self.steps_between_faults = self.steps_to_fault = steps_between_faults
         self._take()
         self.janitor()
@@ -186,7 +188,13 @@ class CollectorMachine(RuleBasedStateMachine):
     def _own(self, epoch: int, *, short: int = 0) -> bool:
         high = max(0, len(self.journal.rows) - short)
         owned = self.world.do(
-            "own", epoch=epoch, state="rebuilding", mb_high=high, digests=dict(self.journal.digests), manifest="{}"
+            "own",
+            epoch=epoch,
+            state="rebuilding",
+            mb_high=high,
+            digests=dict(self.journal.digests),
+            manifest="{}",
+            mixed=self.mixed,
         )
         return bool(owned)
 

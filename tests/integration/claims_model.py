@@ -63,11 +63,14 @@ class Table:
         """The table as it is now."""
         return deepcopy(self)
 
-    def own(self, *, epoch: int, state: str, mb_high: int, digests: Mapping[str, str], manifest: str) -> bool:
+    def own(
+        self, *, epoch: int, state: str, mb_high: int, digests: Mapping[str, str], manifest: str, mixed: bool = False
+    ) -> bool:
         if int(self.info.get("epoch", 0)) > epoch or int(self.info.get("mb_high", 0)) > mb_high:
             return False
         self.info.update(epoch=str(epoch), state=state, mb_high=str(mb_high), manifest=manifest)
         self.info.update({f"digest:{model}": digest for model, digest in digests.items()})
+        self.info.update({"mixed": "1"} if mixed else {})
         return True
 
     def state(self, *, epoch: int, state: str) -> bool:
@@ -96,7 +99,7 @@ class Table:
     def claim(self, mb: int, *, token: str, worker: str, model: str, digest: str) -> Claimed:
         if self.info.get("state") != "open":
             return Claimed(self.info.get("state", "NOJOB"), None, 0, 0)
-        if self.info.get(f"digest:{model}", digest) != digest:
+        if self.info.get(f"digest:{model}", digest) not in (digest, ""):
             return Claimed("OTHER_MODEL", None, 0, 0)
         batch = self.batches.get(mb)
         if batch is None:
@@ -104,7 +107,7 @@ class Table:
         if batch.st == "READY":
             batch.st, batch.tok, batch.wk, batch.armed = "HELD", token, worker, False
             batch.beat += 1
-            self.info[f"digest:{model}"] = digest
+            self.info.setdefault(f"digest:{model}", "" if "mixed" in self.info else digest)
         elif not batch.held_by(token):
             return Claimed("BUSY", None, 0, 0)
         return Claimed("GO", batch.z, batch.got, batch.dlv)

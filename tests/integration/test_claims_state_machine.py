@@ -148,7 +148,7 @@ class ClaimsMachine(CollectorMachine):
             if seen.st == "HELD":
                 self._expire(mb, seen.token or "", seen.beat)
             self.tokens += 1
-            hold = Hold(mb, f"{self.tokens:032x}", DIGESTS.index(digest))
+            hold = Hold(mb, f"{self.tokens:032x}", DIGESTS.index(digest or "d"))
             if self._claim(hold):
                 assert self._publish([hold], 511) == ["FULL"]
         self.receive(100)

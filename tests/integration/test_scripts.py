@@ -65,6 +65,14 @@ def test_claim_by_another_build_of_the_model(claims: Claims, any_redis: redis.Re
     assert claims.claim(JOB, 2, token=TWO, worker="w-1", model="n", digest="e").answer == "GO"
 
 
+def test_claim_by_any_build_where_the_job_lets_them_mix(any_redis: redis.Redis) -> None:
+    claims = Claims(any_redis)
+    claims.own(JOB, epoch=5, state="open", mb_high=0, digests={}, manifest="{}", mixed=True)
+    claims.offer(JOB, [an_offer(1), an_offer(2)], epoch=5)
+    assert (claim(claims).answer, claim(claims, 2, token=TWO, digest="e").answer) == ("GO", "GO")
+    assert claims.look(JOB).digests == {"m": ""}
+
+
 def test_claim_after_a_loss_counts_the_delivery(claims: Claims) -> None:
     claim(claims)
     claims.arm(JOB, 1, token=ONE)

@@ -53,6 +53,7 @@ def test_nothing_is_known_without_a_name_and_a_worker() -> None:
         pytest.param(("*",), {}, "bakehouse.q.*", id="any name"),
         pytest.param(("*", "m"), {}, "bakehouse.q.m", id="its name goes before any name"),
         pytest.param(("m",), {"m": "d"}, "bakehouse.q.m@d", id="pinned"),
+        pytest.param(("m",), {"m": ""}, "bakehouse.q.m", id="used before, any build"),
         pytest.param(("*",), {"*": "d"}, "bakehouse.q.*@d", id="any name, pinned"),
         pytest.param(("*",), {"m": "d"}, "bakehouse.q.m@d", id="pinned by name, now only any name"),
     ],

@@ -29,7 +29,8 @@ def test_every_position_gets_its_whole_line() -> None:
     assert result[:7] == (1, 0, 200, "", 1, 2, 3)
     assert (line["id"], line["custom_id"], line["line"], line["error"]) == ("job-1", "id-1", 2, None)
     meta = line["meta"]
-    assert (meta["model"], meta["model_revision"], meta["engine"]) == ("m", "rev", "sim test")
+    assert (meta["model"], meta["engine"]) == ("m", "sim test")
+    assert (meta["model_revision"], meta["model_digest"]) == ("rev", "d")
     assert (meta["attempts"], meta["deliveries"], meta["worker"]) == (1, 2, "w")
     assert meta["request_sha256"] == request_sha256("/v1/chat/completions", b'{"i":1}')
     assert meta["queue_s"] > 0

@@ -48,11 +48,13 @@ class SimEngine:
         places: int | None = None,
         patterns: Sequence[SimPattern] = (),
         served_model_name: str | None = None,
+        revision: str | None = None,
         seed: int = 0,
         clock: Clock | None = None,
         calls_path: Path | None = None,
     ) -> None:
         """`seconds`, `places`: see `SimProfile`; None: the profile's own. `served_model_name` None: any name.
+        `revision`: which build it says that it is.
 
         `calls_path`: where to count calls; None: the environment's `BAKEHOUSE_SIM_CALLS`, if set.
         """
@@ -61,6 +63,7 @@ class SimEngine:
         self._places = self._profile.default_places if places is None else places
         self._patterns = tuple(patterns)
         self._served = served_model_name
+        self._revision = revision
         self._seed = seed
         self._clock = clock or LoopClock()
         calls = calls_path or os.environ.get(CALLS_VARIABLE)
@@ -79,8 +82,10 @@ class SimEngine:
         return EngineFacts(
             name=f"sim {self._profile}",
             served_models=(self._served or ANY_MODEL,),
-            digest=model_digest("sim", dtype=self._profile, quantisation=None, chat_template=str(self._seed)),
-            revision=None,
+            digest=model_digest(
+                self._revision or "sim", dtype=self._profile, quantisation=None, chat_template=str(self._seed)
+            ),
+            revision=self._revision,
             concurrency=self._places,
             max_model_len_tokens=CONTEXT_TOKENS,
             start_phases_s={"import": 0.0, "engine": 0.0, "application": 0.0},
