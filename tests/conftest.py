@@ -10,7 +10,7 @@ import redis
 from common import keys
 from tests.servers import REDIS, VALKEY, Server
 
-NAMED_WITHOUT_LIFETIME = ("_kombu.binding", "unacked", keys.QUEUE_PREFIX, keys.JOBS, keys.DIED)
+NAMED_WITHOUT_LIFETIME = ("_kombu.binding", keys.QUEUE_PREFIX, keys.JOBS, keys.DIED)
 """Keys that may stay without a lifetime: Celery's own, queues, and the two named tables."""
 
 

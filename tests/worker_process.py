@@ -52,13 +52,9 @@ class Worker:
         return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
 
     def waiting_hints(self) -> int:
-        """Hints in the queue and hints received and not acked."""
+        """Hints in the queue: those that no worker has taken, and those that were handed back."""
         names = [keys.queue("*") + suffix for suffix in ("", "\x06\x163", "\x06\x166", "\x06\x169")]
-        return sum(int(str(self.client.llen(name))) for name in names) + self.unacked()
-
-    def unacked(self) -> int:
-        """Hints received and not acked."""
-        return int(str(self.client.hlen("unacked")))
+        return sum(int(str(self.client.llen(name))) for name in names)
 
     def end(self, timeout_s: float = 20) -> int:
         """Wait for its end."""

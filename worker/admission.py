@@ -100,27 +100,13 @@ def gate_step(admission: Admission) -> type:
     """The consumer bootstep that puts `admission` before every message; Celery runs it again at each reconnect."""
 
     def start(_step: object, consumer: Any) -> None:
-        channel = consumer.task_consumer.channel
-        _reuse_client(channel)
-        qos = channel.qos
+        qos = consumer.task_consumer.channel.qos
         can_consume = qos.can_consume
         qos.can_consume = lambda: admission.is_open() and can_consume()
         admission.on_reopen(lambda: consumer.hub.call_soon(_noop))
 
     attributes = {"requires": ("celery.worker.consumer.tasks:Tasks",), "start": start}
     return type("Gate", (bootsteps.StartStopStep,), attributes)
-
-
-def _reuse_client(channel: Any) -> None:
-    """Spare each message what kombu does for its safety: two new clients and two transactions, a fifth of its cost.
-
-    One client serves as well; and a receipt or an ack that is only half written costs at most the hint.
-    """
-    make_client = channel._create_client
-    client = make_client()
-    make_pipeline = client.pipeline
-    client.pipeline = lambda transaction=False, shard_hint=None: make_pipeline(transaction, shard_hint)
-    channel._create_client = lambda asynchronous=False: make_client(asynchronous=True) if asynchronous else client
 
 
 def _noop() -> None:

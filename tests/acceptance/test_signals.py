@@ -46,7 +46,7 @@ def test_celerys_shutdown_drains(valkey: redis.Redis, valkey_server: Server, log
         subprocess.run(command, env=variables, capture_output=True, timeout=60, check=True, cwd=log.parent)
         assert worker.end() == 0, log.read_text()[-3000:]
         assert job.seqs() == [0, 1, 2, 3]
-        assert worker.unacked() == 0
+        assert worker.waiting_hints() == 0
     assert "Traceback" not in log.read_text()
 
 

@@ -42,7 +42,7 @@ def test_hints_become_results_and_sigterm_drains(valkey_server: Server, job: Job
         wait_until(
             lambda: job.seqs() == expected, timeout_s=20, description="every result once, in spite of doubled hints"
         )
-        wait_until(lambda: worker.waiting_hints() == 0, timeout_s=10, description="every hint is acked")
+        wait_until(lambda: worker.waiting_hints() == 0, timeout_s=10, description="every hint is taken")
         worker.process.send_signal(signal.SIGTERM)
         assert worker.end() == 0
         assert not worker.presence(), "who has left is not live"
@@ -63,8 +63,7 @@ def test_the_gate_holds_the_target_under_a_flood(valkey_server: Server, job: Job
         wait_until(lambda: held(job) == 3, timeout_s=10, description="20 requests in flight need three micro-batches")
         wait_until(lambda: worker.presence()["in_flight"] == "24", timeout_s=10, description="so says its heartbeat")
         assert held(job) == 3
-        assert worker.unacked() == 3
-        assert worker.waiting_hints() == 60
+        assert worker.waiting_hints() == 57
 
 
 def held(job: Job) -> int:
@@ -96,7 +95,6 @@ def test_the_rest_is_handed_back(valkey_server: Server, job: Job, log: Path, sig
         assert worker.end() == (0 if len(signals) == 1 else 130)
         assert (job.stage(0), job.stage(1)) == ("READY", "READY")
         assert worker.waiting_hints() == 2
-        assert worker.unacked() == 0
     assert "Traceback" not in log.read_text()
     with started_worker(valkey_server, log, sim=SimOptions(seconds=0, places=16)):
         wait_until(lambda: len(job.seqs()) == 16, timeout_s=20, description="the next worker does the rest")

@@ -94,14 +94,12 @@ def test_the_gate_stands_before_celerys_own() -> None:
     for connection in ("first", "second"):
         allowed = [True]
         qos = SimpleNamespace(can_consume=lambda allowed=allowed: allowed[0])
-        channel = SimpleNamespace(qos=qos, _create_client=lambda asynchronous=False: SimpleNamespace(pipeline=list))
+        channel = SimpleNamespace(qos=qos)
         consumer = SimpleNamespace(
             task_consumer=SimpleNamespace(channel=channel),
             hub=SimpleNamespace(call_soon=lambda _function, name=connection: calls.append(name)),
         )
         vars(gate_step(admission))["start"](None, consumer)
-        assert channel._create_client() is channel._create_client()
-        assert channel._create_client(asynchronous=True) is not channel._create_client()
         assert qos.can_consume()
         allowed[0] = False
         assert not qos.can_consume()
