@@ -31,6 +31,8 @@ class AllJobs:
         self._threads: dict[str, threading.Thread] = {}
         self._codes: dict[str, int] = {}
         self._ended_at: dict[str, float] = {}
+        self._passed: set[str] = set()
+        """Jobs that are finished, or not for a fleet: looked at once."""
         self._interrupts = Interrupts()
 
     def run(self) -> int:
@@ -46,6 +48,8 @@ class AllJobs:
                 time.sleep(TURN_S)
             for thread in self._threads.values():
                 thread.join()
+        if not self._codes:
+            self._console.print(f"no unfinished job in {self._settings.jobs.absolute()}", markup=False, soft_wrap=True)
         return max(self._codes.values(), default=ExitCode.OK)
 
     def _find(self) -> list[JobDirectory]:
@@ -54,12 +58,16 @@ class AllJobs:
         found = []
         for directory in JobDirectory.list_all(self._settings.jobs):
             job = directory.spec.job
+            if job in self._passed:
+                continue
             if job in self._threads:
                 ended_at = self._ended_at.get(job)
                 if not self._follow or ended_at is None or now - ended_at < AGAIN_S:
                     continue
             if directory.spec.redis == "given" and read_summary(directory) is None:
                 found.append(directory)
+            else:
+                self._passed.add(job)
         return found
 
     def _start(self, directory: JobDirectory) -> None:
