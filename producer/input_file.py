@@ -127,3 +127,12 @@ def private(path: str, flags: int) -> int:
 def create_private(path: Path) -> BinaryIO:
     """The new file `path`, open for writing, mode 0600."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable: a new or renamed file is only then there after a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -27,6 +27,7 @@ from producer.input_file import (
     create_private,
     open_stdin,
     spool,
+    sync_folder,
     take_fingerprint,
 )
 from producer.job_lock import JobLock, check_local_disk, read_holder
@@ -76,7 +77,7 @@ class JobDirectory:
                 _check_unmade(jobs, named, before)
                 _take_output(jobs, named, overwrite=overwrite)
                 draft.rename(jobs / named.job)
-                _sync_folder(jobs)
+                sync_folder(jobs)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return cls(jobs / named.job, named)
@@ -182,7 +183,7 @@ def _fill(draft: Path, spec: JobSpec, settings: Settings) -> JobSpec:
     effective = settings.model_dump(mode="json", exclude={"redis_url"})
     _write(draft / "config" / "inference_config.yaml", yaml.safe_dump(effective, sort_keys=False).encode())
     _write(draft / "job.json", spec.model_dump_json(indent=2).encode() + b"\n")
-    _sync_folder(draft)
+    sync_folder(draft)
     return spec
 
 
@@ -242,11 +243,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

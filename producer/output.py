@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from common.errors import RefusedError, StoppedError
+from producer.input_file import sync_folder
 from producer.journal import Journal, Stretch
 
 
@@ -48,7 +49,7 @@ class Output:
         for stretch in journal.unsynced():
             self.write(stretch)
         self.sync(frontier=journal.frontier)
-        _sync_folder(self._results_path.parent)
+        sync_folder(self._results_path.parent)
         return self
 
     def write(self, stretch: Stretch) -> None:
@@ -123,11 +124,3 @@ def _write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
 
 def _stopped(error: OSError, path: Path) -> StoppedError:
     return StoppedError(f"the output cannot be written: {error.strerror}", where=str(path), do="make room on the disk")
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
