@@ -24,6 +24,7 @@ class Event(StrEnum):
 
     WORKER_STARTED = "worker_started"
     WORKER_READY = "worker_ready"
+    TOKEN_MADE = "token_made"
     WORKER_DRAINING = "worker_draining"
     WORKER_DRAINED = "worker_drained"
     WORKER_STOPPED = "worker_stopped"

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +71,7 @@ def spawn(plan: Plan, *, incarnation: str) -> subprocess.Popen[bytes]:
     Call it from the main thread: the kernel's parent-death signal watches the thread that made the child.
     """
     supervisor = os.getpid()
-    options = plan.options.model_copy(update={"incarnation": incarnation})
+    options = plan.options.model_copy(update={"incarnation": incarnation, "spawned_at": time.monotonic()})
     return subprocess.Popen(
         plan.command,
         env={**plan.environment, **options.to_environment()},

@@ -52,6 +52,8 @@ class WorkerOptions(BaseModel):
     incarnation: str = "unsupervised"
     """`<host>-<gpu>-<8 hex>`."""
     exit_when_idle_s: float | None = None
+    spawned_at: float | None = None
+    """This host's monotonic clock when the process was started."""
 
     def to_environment(self) -> dict[str, str]:
         """The variable that carries these options."""

@@ -42,6 +42,7 @@ class Presence:
             "target": 0,
             "in_flight": 0,
             "results": 0,
+            "start": "{}",
             "host": os.uname().nodename,
             "gpu": gpu,
             "pid": os.getpid(),
@@ -64,6 +65,10 @@ class Presence:
             "engine": facts.name,
         }
         self.set_state("ready")
+
+    def set_start(self, phases: str) -> None:
+        """How long the start took, as JSON; written with the next heartbeat."""
+        self._fields["start"] = phases
 
     def set_state(self, state: State) -> None:
         """Say so at once."""

@@ -17,7 +17,7 @@ import psutil
 
 from common.broker import check_server, make_app, make_client, redis_url
 from common.claims import Claims
-from common.errors import BakehouseError, RefusedError, StoppedError
+from common.errors import BakehouseError, StoppedError
 from common.exposition import serve
 from common.log import Event, get_logger, redact
 from common.settings import Settings
@@ -25,18 +25,17 @@ from worker.admission import Admission, target_for
 from worker.clock import LoopClock
 from worker.consumer import make_consumer, queues_of, tell_to_stop, threads_for
 from worker.ending import Ending
+from worker.engine_choice import make_engine
 from worker.engine_loop import EngineLoop
 from worker.engines.base import Engine, EngineFacts
-from worker.engines.sim_engine import SimEngine
-from worker.engines.sim_profiles import parse_patterns
 from worker.engines.vllm_child import WORKER_PID_VARIABLE
-from worker.engines.vllm_engine import VllmEngine
 from worker.keeper import Keeper
 from worker.options import EXIT_DIED, EXIT_STOPPED, WorkerOptions
 from worker.outage import Outage
 from worker.presence import Presence
 from worker.result_writer import WorkerIdentity
 from worker.runner import Surroundings
+from worker.start_phases import FirstToken, StartPhases
 from worker.tasks import HintDesk, register_task
 from worker.watchdog import Limits, Watchdog
 
@@ -61,6 +60,7 @@ class WorkerProcess:
         self._left_early = False
         self._url = redis_url(settings)
         self._client = make_client(self._url, socket_timeout_s=settings.socket_timeout_s)
+        self._phases = StartPhases(spawned_at=options.spawned_at)
         self._loop = EngineLoop()
         self._outage = Outage()
         self._ending = Ending(self._loop, drain_timeout_s=settings.drain_timeout_s)
@@ -78,7 +78,6 @@ class WorkerProcess:
 
         Raises `RefusedError` and `EngineStartError` before any work, `LeftEarlyError` when told to leave by then.
         """
-        started = time.monotonic()
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._leave_early)
         threading.excepthook = self._on_thread_error
@@ -86,10 +85,10 @@ class WorkerProcess:
         log.info(Event.WORKER_STARTED, worker=self._options.incarnation, pid=os.getpid(), gpu=self._options.gpu)
         self._check_redis()
         engine = make_engine(self._options)
+        self._phases.end("process")
         self._presence.start()
         self._loop.start()
-        facts = self._start_engine(engine)
-        return self._work(engine, facts, started=started)
+        return self._work(engine, self._start_engine(engine))
 
     def abandon(self) -> None:
         """Be live no more, and leave no process of an engine that still starts, after a failed start."""
@@ -129,6 +128,7 @@ class WorkerProcess:
                 log.info(Event.MODEL_LOADING, model=model, elapsed_s=elapsed_s, memory_mib=_memory_mib())
         self._check_early_leave()  # a signal to the group ends an engine that starts: no failure
         facts = starting.result()
+        self._phases.engine_up(facts)
         self._ending.watch_children()
         log.info(
             Event.MODEL_LOADED,
@@ -137,12 +137,11 @@ class WorkerProcess:
             concurrency=facts.concurrency,
             kv_cache_tokens=facts.kv_cache_tokens,
             elapsed_s=round(time.monotonic() - started, 1),
-            phases_s={name: round(duration_s, 1) for name, duration_s in facts.start_phases_s.items()},
             memory_mib=_memory_mib(),
         )
         return facts
 
-    def _work(self, engine: Engine, facts: EngineFacts, *, started: float) -> int:
+    def _work(self, engine: Engine, facts: EngineFacts) -> int:
         settings, ending, loop = self._settings, self._ending, self._loop
         admission = Admission(target_for(facts.concurrency))
         keeper = self._make_keeper(facts)
@@ -158,13 +157,14 @@ class WorkerProcess:
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
         self._serve_metrics(watchdog)
+        self._phases.end("consumer")
+        self._tell_phases(Event.WORKER_READY)
         self._presence.ready(
             facts,
             target=admission.target,
             counts=lambda: {"in_flight": admission.in_flight, "results": keeper.published},
         )
         log.info(Event.TARGET_SET, target=admission.target, threads=threads)
-        log.info(Event.WORKER_READY, elapsed_s=round(time.monotonic() - started, 1), memory_mib=_memory_mib())
         consumer.start()
         told_to_leave = ending.is_leaving
         ending.leave()  # however Celery came to its end: what is held is settled first
@@ -172,6 +172,16 @@ class WorkerProcess:
             pass
         watchdog.stop()
         return self._stop(engine, code=ending.exit_code() if told_to_leave else EXIT_STOPPED)
+
+    def _on_first_token(self, took_s: float) -> None:
+        self._phases.first_token(took_s)
+        self._tell_phases(Event.TOKEN_MADE)
+
+    def _tell_phases(self, event: Event) -> None:
+        """How far the start is: in the log and, through the heartbeat, to the supervisor."""
+        self._presence.set_start(self._phases.to_json())
+        elapsed_s, phases_s = round(self._phases.total_s, 1), self._phases.rounded()
+        log.info(event, elapsed_s=elapsed_s, phases_s=phases_s, memory_mib=_memory_mib())
 
     def _make_keeper(self, facts: EngineFacts) -> Keeper:
         return Keeper(
@@ -184,13 +194,19 @@ class WorkerProcess:
         )
 
     def _make_desk(self, engine: Engine, facts: EngineFacts, *, admission: Admission, keeper: Keeper) -> HintDesk:
+        first_token = FirstToken(engine, tell=self._on_first_token)
+
+        def on_places(change: int) -> None:
+            first_token.asked()
+            admission.move(change)
+
         around = Surroundings(
             engine,
             WorkerIdentity(self._options.incarnation, facts),
             LoopClock(),
             random.Random(),
             first_wait_s=self._settings.retry_wait_s,
-            on_places=admission.move,
+            on_places=on_places,
         )
         return HintDesk(
             around=around,
@@ -253,29 +269,6 @@ class WorkerProcess:
         """A thread that ends by an error would leave its work undone, and nobody would know."""
         reason = f"{error.exc_type.__name__}: {error.exc_value}"
         self._ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=reason)
-
-
-def make_engine(options: WorkerOptions) -> Engine:
-    """The engine that `options` name, not started. Raises `RefusedError`."""
-    if options.engine == "sim":
-        sim = options.sim
-        is_stepped = sim.profile in ("token", "heavy")
-        return SimEngine(
-            sim.profile,
-            seconds=sim.seconds if is_stepped else None,
-            places=sim.places,
-            patterns=parse_patterns(sim.patterns),
-            served_model_name=options.served_model_name or options.model,
-            revision=sim.revision,
-        )
-    if options.model is None:
-        raise RefusedError("no model", do="--model PATH or NAME")
-    return VllmEngine(
-        options.model,
-        served_model_name=options.served_model_name,
-        tensor_parallel_size=options.tensor_parallel_size,
-        vllm_flags=options.vllm_flags,
-    )
 
 
 def _memory_mib() -> int:

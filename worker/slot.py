@@ -15,8 +15,11 @@ class Life:
     """One incarnation, from its start until its death is certified. Times are monotonic seconds."""
 
     incarnation: str
+    gpu: str
     started_at: float
     ready: bool = False
+    start: str = "{}"
+    """How long its start took, as its heartbeat said last."""
     results: int = 0
     told_to_leave: bool = False
     status: ExitStatus | None = None
@@ -51,7 +54,7 @@ class Slot:
         """Begin a new life. From the main thread only."""
         incarnation = make_incarnation(self.plan.name)
         self._process = spawn(self.plan, incarnation=incarnation)
-        self.life = Life(incarnation, started_at=time.monotonic())
+        self.life = Life(incarnation, self.plan.name, started_at=time.monotonic())
         self.restart_at = None
         return self.life
 

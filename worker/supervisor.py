@@ -23,6 +23,7 @@ from worker.restarts import Death, decide
 from worker.roster import Roster
 from worker.signal_inbox import SignalInbox
 from worker.slot import Life, Slot
+from worker.start_phases import describe
 
 TURN_S = 0.5
 LOOK_S = 2.0
@@ -147,12 +148,16 @@ class Supervisor:
 
     def _look(self, life: Life) -> None:
         """What the worker's heartbeat says; it outlives the worker by up to 20 s."""
-        state, results = self._client.hmget(keys.worker(life.incarnation), "state", "results")
+        state, results, start = self._client.hmget(keys.worker(life.incarnation), "state", "results", "start")
         life.results = max(life.results, int(results or 0))
         if not life.ready and state in (b"ready", b"draining"):
             life.ready = True
             elapsed_s = round(time.monotonic() - life.started_at, 1)
             log.info(Event.WORKER_READY, worker=life.incarnation, elapsed_s=elapsed_s)
+        said = start.decode() if isinstance(start, bytes) else life.start
+        if life.ready and said != life.start:
+            life.start = said
+            self._say(f"worker {life.gpu}: {describe(life.start)}")
 
     def _certify(self, slot: Slot, life: Life) -> None:
         assert life.status is not None

@@ -25,7 +25,7 @@ class EngineFacts:
     served_models: tuple[str, ...]
     """Names a request's `model` may carry. `("*",)`: any (the simulated engine without a name)."""
     digest: str
-    """Hex digest over revision, dtype, quantisation and chat template, equal only for equal models: `meta.model_digest`."""
+    """Hex digest over revision, dtype, quantisation, chat template; the same for one model: `meta.model_digest`."""
     revision: str | None
     """The model's revision (commit hash or content hash): `meta.model_revision`."""
     concurrency: int
