@@ -16,6 +16,7 @@ import pytest
 from pydantic_core import to_json
 
 from common.errors import EngineDeadError
+from tests.acceptance.engine_run import EngineRun
 from tests.acceptance.engine_thread import CHAT, MODEL, EngineThread, chat, hosted
 from tests.acceptance.serve_calls import GENERATING
 from tests.waiting import wait_until
@@ -175,6 +176,31 @@ def test_the_engine_is_empty_once_the_cancellation_returns(engine: EngineThread)
     task = engine.run(start())
     wait_until(lambda: engine.engine.unfinished() > 0, timeout_s=5, description="the request runs")
     assert engine.run(cancel(task)) == 0
+
+
+def test_a_timeout_is_a_504_and_empties_the_engine(engine: EngineThread) -> None:
+    """More requests than places: those that wait time out too."""
+    timeout_s = 1.0
+    run = EngineRun(engine, [1500] * 24, timeout_s=timeout_s)
+    wait_until(lambda: engine.engine.unfinished() == 24, timeout_s=timeout_s, description="all are inside")
+    left_s = timeout_s + 1 - (time.monotonic() - run.began)
+    wait_until(
+        lambda: engine.engine.unfinished() == 0, timeout_s=left_s, description="empty a second after the timeout"
+    )
+    results = run.join()
+    assert {(result.status, result.code, result.attempts) for result in results.values()} == {(504, "timeout", 1)}
+    assert {json.loads(result.line)["error"]["message"] for result in results.values()} == {"no answer within 1 s"}
+
+
+def test_an_abort_leaves_no_result_and_no_request(engine: EngineThread) -> None:
+    """The 400 that vLLM answers to a cancellation is nobody's result; the others do not notice."""
+    run = EngineRun(engine, [1500] * 8 + [300] * 4, timeout_s=600)
+    wait_until(lambda: engine.engine.unfinished() == 12, timeout_s=10, description="all are inside")
+    run.abandon(0xFF)
+    wait_until(lambda: engine.engine.unfinished() <= 4, timeout_s=1, description="those eight have left the engine")
+    results = run.join()
+    assert sorted(results) == [8, 9, 10, 11]
+    assert {result.status for result in results.values()} == {200}
 
 
 def test_a_healthy_engine_says_so(engine: EngineThread) -> None:
