@@ -9,8 +9,9 @@ CODE := common producer worker tests benchmarks examples .ci
 QUIET := $(shell test -t 2 || echo --quiet)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
+ENGINE_TESTS := engine_contract serve_contract cases engine_deaths start_failures signals
 
-.PHONY: tour demo test cases check format lint types layers sizes system benchmarks clean
+.PHONY: tour demo test test-engine cases check format lint types layers sizes system benchmarks clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -18,8 +19,11 @@ tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 demo: $(VENV)/.cpu $(MODEL)/config.json  ## the real engine on 200 and more requests, checked
 	@$(RUN) -m examples.demo --model $(MODEL)
 
-test: $(VENV)/.dev system $(MODEL)/config.json  ## every test, with the real engine and real Redis
-	@$(RUN) -m pytest tests
+test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow ones, with the real engine and real Redis
+	@$(RUN) -m pytest tests -m "not slow_engine"
+
+test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone: contract, cases, deaths, failed starts, signals
+	@$(RUN) -m pytest $(ENGINE_TESTS:%=tests/acceptance/test_%.py)
 
 cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble
 	@$(RUN) -m pytest tests/acceptance/test_cases.py -v --no-header
