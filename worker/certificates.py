@@ -12,6 +12,7 @@ import redis
 from common import keys
 from common.claims import Claims
 from worker.options import (
+    EXIT_ABORTED,
     EXIT_CANNOT_START,
     EXIT_DIED,
     EXIT_DRAINED,
@@ -21,7 +22,7 @@ from worker.options import (
 )
 
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
-_LEFT = frozenset({EXIT_DRAINED, EXIT_STOPPED, EXIT_START_FAILED, EXIT_CANNOT_START})
+_LEFT = frozenset({EXIT_DRAINED, EXIT_ABORTED, EXIT_STOPPED, EXIT_START_FAILED, EXIT_CANNOT_START})
 
 
 class Cause(StrEnum):

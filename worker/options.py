@@ -13,6 +13,8 @@ VARIABLE = "BAKEHOUSE_WORKER_OPTIONS"
 EXIT_DRAINED = 0
 EXIT_STOPPED = 3
 """Redis gone for good, or the watchdog: blames nobody."""
+EXIT_ABORTED = 130
+"""A second SIGINT: what ran was stopped and handed back."""
 EXIT_DIED = 70
 """An engine or uncaught error, or a hung step: the certificate says `self`."""
 EXIT_ENGINE_KILLED = 71

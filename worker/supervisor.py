@@ -18,7 +18,7 @@ from common.log import Event, get_logger
 from worker.certificates import Cause, cause_of, certify, holds_any
 from worker.launch import Plan
 from worker.oom import OomWatch
-from worker.options import EXIT_CANNOT_START, EXIT_DRAINED, EXIT_STOPPED
+from worker.options import EXIT_ABORTED, EXIT_CANNOT_START, EXIT_DRAINED, EXIT_STOPPED
 from worker.restarts import Death, decide
 from worker.roster import Roster
 from worker.signal_inbox import SignalInbox
@@ -178,7 +178,7 @@ class Supervisor:
             held=held,
             results=life.results,
             lived_s=life.lived_s,
-            drained=life.status.code == EXIT_DRAINED,
+            drained=life.status.code in (EXIT_DRAINED, EXIT_ABORTED),
             hopeless=life.status.code == EXIT_CANNOT_START,
             blameless=life.status.code == EXIT_STOPPED,
         )

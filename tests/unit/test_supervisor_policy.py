@@ -112,6 +112,7 @@ def test_leaving_for_want_of_redis_is_no_failed_start() -> None:
         (ExitStatus(code=71), False, False, Cause.OUTSIDE),
         (ExitStatus(code=1), False, False, Cause.OUTSIDE),
         (ExitStatus(code=0), False, False, Cause.LEFT),
+        (ExitStatus(code=130), False, False, Cause.LEFT),
         (ExitStatus(code=3), False, False, Cause.LEFT),
         (ExitStatus(code=75), False, False, Cause.LEFT),
         (ExitStatus(code=78), False, False, Cause.LEFT),
