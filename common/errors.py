@@ -103,6 +103,10 @@ class EngineDeadError(BakehouseError):
     """The engine behind this worker is gone or hung; nothing in flight may be recorded as failed."""
 
 
+class EngineMemoryError(EngineDeadError):
+    """The engine is gone, for want of memory: with fewer requests at once the next one may live."""
+
+
 class EngineStartError(BakehouseError):
     """The engine could not start. `permanent`: starting again can never succeed."""
 

@@ -54,6 +54,9 @@ class ScriptedEngine:
     def steps(self) -> int:
         return 0
 
+    def preemptions(self) -> int:
+        return 0
+
     async def check_health(self) -> None:
         if self._dead_after is not None and sum(map(len, self.calls.values())) >= self._dead_after:
             raise EngineDeadError("gone")

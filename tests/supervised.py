@@ -19,7 +19,7 @@ from common.settings import load
 from worker import restarts
 from worker.launch import Plan
 from worker.node import supervise
-from worker.options import SimOptions, WorkerOptions
+from worker.options import EXIT_OUT_OF_MEMORY, SimOptions, WorkerOptions
 
 CHILDREN = "bakehouse-test:children"
 
@@ -40,11 +40,13 @@ def stand_in(url: str, behaviour: str) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
     options = WorkerOptions.from_environment()
-    facts: list[str | int] = ["state", "ready", "results", 0, "pid", os.getpid()]
+    facts: list[str | int | float] = ["state", "ready", "results", 0, "pid", os.getpid(), "share", options.target_share]
     client.hset(keys.worker(options.incarnation), items=facts)
     client.expire(keys.worker(options.incarnation), 600)
     if behaviour == "abort":
         os.abort()
+    if behaviour == "out of memory":
+        sys.exit(EXIT_OUT_OF_MEMORY)
     while True:
         signal.pause()
 

@@ -62,9 +62,11 @@ class Worker:
 
 
 @contextmanager
-def started_worker(server: Server, log: Path, *, sim: SimOptions, **knobs: str) -> Iterator[Worker]:
+def started_worker(
+    server: Server, log: Path, *, sim: SimOptions, target_share: float = 1.0, **knobs: str
+) -> Iterator[Worker]:
     """A ready worker process, ended at the end."""
-    options = WorkerOptions(engine="sim", sim=sim, incarnation=NAME, gpu="cpu0")
+    options = WorkerOptions(engine="sim", sim=sim, incarnation=NAME, gpu="cpu0", target_share=target_share)
     env = environment(BAKEHOUSE_REDIS_URL=server.url, **options.to_environment(), **knobs)
     with log.open("wb") as output:
         process = subprocess.Popen(

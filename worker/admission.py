@@ -4,7 +4,6 @@ Requests are counted, not micro-batches: early finishers must not leave holes in
 their micro-batch ends. What counts is the requests in the engine and those in messages received and not yet begun.
 """
 
-import math
 import threading
 from collections.abc import Callable, Container
 from typing import Any
@@ -12,14 +11,6 @@ from typing import Any
 from celery import bootsteps
 
 from worker.metrics import IN_FLIGHT, TARGET
-
-OVERFILL = 1.25
-"""Requests kept in flight for each that the engine really runs: the next one is there when a place falls free."""
-
-
-def target_for(concurrency: int) -> int:
-    """Requests to keep in flight for an engine that runs `concurrency` at once."""
-    return max(1, math.ceil(OVERFILL * concurrency))
 
 
 class Admission:
@@ -60,6 +51,12 @@ class Admission:
         self._refused = True
         # what fell free between the look and the note woke nobody
         return not self._closed and self.load < self.target
+
+    def set_target(self, target: int) -> None:
+        """Keep so many in flight from now on; what is above it ends by itself."""
+        self.target = target
+        TARGET.set(target)
+        self._reopen()
 
     def close(self) -> None:
         """Take no more, for good; the consumer is woken to notice."""

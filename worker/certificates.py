@@ -17,11 +17,13 @@ from worker.options import (
     EXIT_DIED,
     EXIT_DRAINED,
     EXIT_ENGINE_KILLED,
+    EXIT_OUT_OF_MEMORY,
     EXIT_START_FAILED,
     EXIT_STOPPED,
 )
 
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
+_DIED = frozenset({EXIT_DIED, EXIT_OUT_OF_MEMORY})
 _LEFT = frozenset({EXIT_DRAINED, EXIT_ABORTED, EXIT_STOPPED, EXIT_START_FAILED, EXIT_CANNOT_START})
 
 
@@ -53,12 +55,17 @@ def cause_of(status: ExitStatus, *, out_of_memory: bool, told_to_leave: bool) ->
     `out_of_memory`: the control group's count of such kills has just risen. `told_to_leave`: the worker had been asked
     to drain, so that also its SIGKILL at the end of the drain blames nobody.
     """
-    if status.signum in _FAULTS or status.code == EXIT_DIED:
+    if status.signum in _FAULTS or status.code in _DIED:
         return Cause.SELF
     if told_to_leave or status.code in _LEFT:
         return Cause.LEFT
+    return Cause.SELF if lacked_memory(status, out_of_memory=out_of_memory) else Cause.OUTSIDE
+
+
+def lacked_memory(status: ExitStatus, *, out_of_memory: bool) -> bool:
+    """Whether `status` is an end by want of memory: the engine's own word, or a kill while the count rose."""
     killed = status.signum == signal.SIGKILL or status.code == EXIT_ENGINE_KILLED
-    return Cause.SELF if killed and out_of_memory else Cause.OUTSIDE
+    return status.code == EXIT_OUT_OF_MEMORY or (killed and out_of_memory)
 
 
 def certify(client: redis.Redis, incarnation: str, cause: Cause) -> None:

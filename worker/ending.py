@@ -13,11 +13,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from common.errors import EngineDeadError, ExitCode
+from common.errors import EngineDeadError, EngineMemoryError, ExitCode
 from common.log import Event, get_logger
 from worker.engine_loop import EngineLoop
 from worker.metrics import DRAINS
-from worker.options import EXIT_DIED, EXIT_DRAINED, EXIT_ENGINE_KILLED, EXIT_STOPPED
+from worker.options import EXIT_DIED, EXIT_DRAINED, EXIT_ENGINE_KILLED, EXIT_OUT_OF_MEMORY, EXIT_STOPPED
 
 SETTLE_S = 4.0
 """After the last request was stopped: how long its micro-batch may still wait for Redis."""
@@ -116,7 +116,8 @@ class Ending:
         the drain goes on, and what is held is handed back.
         """
         codes = self._codes_of_children()
-        code = EXIT_ENGINE_KILLED if KILLED.intersection(codes) else EXIT_DIED
+        died = EXIT_OUT_OF_MEMORY if isinstance(error, EngineMemoryError) else EXIT_DIED
+        code = EXIT_ENGINE_KILLED if KILLED.intersection(codes) else died
         if self.is_leaving and code == EXIT_ENGINE_KILLED:
             self._loop.call(self._stop)
             return

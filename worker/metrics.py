@@ -24,8 +24,8 @@ IN_FLIGHT = Gauge(
 )
 TARGET = Gauge(
     "bakehouse_requests_target",
-    "Requests this worker wants in flight: 1.25 x what its engine runs at once. When it is high, do this: "
-    "lower --max-num-seqs if requests time out or the engine preempts.",
+    "Requests this worker wants in flight: 1.25 x what its engine runs at once, less after want of memory. When it is "
+    "high, do this: lower --max-num-seqs if requests time out or the engine preempts.",
 )
 HOLDS = Gauge(
     "bakehouse_holds",

@@ -17,6 +17,8 @@ EXIT_ABORTED = 130
 """A second SIGINT: what ran was stopped and handed back."""
 EXIT_DIED = 70
 """An engine or uncaught error, or a hung step: the certificate says `self`."""
+EXIT_OUT_OF_MEMORY = 72
+"""The engine died for want of memory: the certificate says `self`, and the next life begins with a lower target."""
 EXIT_ENGINE_KILLED = 71
 """The engine child was ended by SIGKILL or SIGTERM: the certificate says `outside`."""
 EXIT_CANNOT_START = 78
@@ -54,6 +56,8 @@ class WorkerOptions(BaseModel):
     incarnation: str = "unsupervised"
     """`<host>-<gpu>-<8 hex>`."""
     exit_when_idle_s: float | None = None
+    target_share: float = 1.0
+    """Of the full target, to begin with: less after a death by want of memory."""
     spawned_at: float | None = None
     """This host's monotonic clock when the process was started."""
 

@@ -55,13 +55,12 @@ class Presence:
         """Beat until `stop`."""
         threading.Thread(target=self._run, name="presence", daemon=True).start()
 
-    def ready(self, facts: EngineFacts, *, target: int, counts: Callable[[], dict[str, str | int]]) -> None:
-        """The engine is up. `counts` gives `in_flight` and `results` at each beat."""
+    def ready(self, facts: EngineFacts, *, counts: Callable[[], dict[str, str | int]]) -> None:
+        """The engine is up. `counts` gives `target`, `in_flight` and `results` at each beat."""
         self._counts = counts
         self._fields |= {
             "models": json.dumps(facts.served_models),
             "digest": facts.digest,
-            "target": target,
             "engine": facts.name,
         }
         self.set_state("ready")

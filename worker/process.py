@@ -21,7 +21,7 @@ from common.errors import BakehouseError, StoppedError
 from common.exposition import serve
 from common.log import Event, get_logger, redact
 from common.settings import Settings
-from worker.admission import Admission, target_for
+from worker.admission import Admission
 from worker.clock import LoopClock
 from worker.consumer import make_consumer, queues_of, tell_to_stop, threads_for
 from worker.ending import Ending
@@ -36,6 +36,7 @@ from worker.presence import Presence
 from worker.result_writer import WorkerIdentity
 from worker.runner import Surroundings
 from worker.start_phases import FirstToken, StartPhases
+from worker.target import LOOK_S, TargetPolicy
 from worker.tasks import HintDesk, register_task
 from worker.watchdog import Limits, Watchdog
 
@@ -143,7 +144,8 @@ class WorkerProcess:
 
     def _work(self, engine: Engine, facts: EngineFacts) -> int:
         settings, ending, loop = self._settings, self._ending, self._loop
-        admission = Admission(target_for(facts.concurrency))
+        policy = TargetPolicy(facts.concurrency, share=self._options.target_share)
+        admission = Admission(policy.target)
         keeper = self._make_keeper(facts)
         desk = self._make_desk(engine, facts, admission=admission, keeper=keeper)
         app = make_app(settings, queues=queues_of(facts))
@@ -161,10 +163,13 @@ class WorkerProcess:
         self._tell_phases(Event.WORKER_READY)
         self._presence.ready(
             facts,
-            target=admission.target,
-            counts=lambda: {"in_flight": admission.in_flight, "results": keeper.published},
+            counts=lambda: {
+                "target": admission.target,
+                "in_flight": admission.in_flight,
+                "results": keeper.published,
+            },
         )
-        log.info(Event.TARGET_SET, target=admission.target, threads=threads)
+        self._keep_target(engine, policy, admission)
         consumer.start()
         told_to_leave = ending.is_leaving
         ending.leave()  # however Celery came to its end: what is held is settled first
@@ -172,6 +177,20 @@ class WorkerProcess:
             pass
         watchdog.stop()
         return self._stop(engine, code=ending.exit_code() if told_to_leave else EXIT_STOPPED)
+
+    def _keep_target(self, engine: Engine, policy: TargetPolicy, admission: Admission) -> None:
+        """Say what the target is and why, now and at each change."""
+
+        def look() -> None:
+            if reason := policy.look(now=time.monotonic(), preemptions=engine.preemptions()):
+                admission.set_target(policy.target)
+                log.info(Event.TARGET_SET, target=policy.target, most=policy.most, reason=reason)
+
+        reason = "what the engine runs at once, and a quarter"
+        if policy.target < policy.most:
+            reason = "memory did not suffice for more in an earlier life"
+        log.info(Event.TARGET_SET, target=policy.target, most=policy.most, reason=reason)
+        self._loop.every(LOOK_S, look)
 
     def _on_first_token(self, took_s: float) -> None:
         self._phases.first_token(took_s)

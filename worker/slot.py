@@ -9,6 +9,8 @@ from worker.certificates import ExitStatus
 from worker.launch import Plan, end_group, make_incarnation, spawn
 from worker.restarts import History
 
+LEAST_SHARE = 1 / 16
+
 
 @dataclass(slots=True)
 class Life:
@@ -38,6 +40,7 @@ class Slot:
         """When to start the next life; None while one lives, is not yet certified, or none is to come."""
         self.gave_up: str | None = None
         """Why no other life is to come, where that is a failure."""
+        self._target_share = 1.0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,10 +56,14 @@ class Slot:
     def start(self) -> Life:
         """Begin a new life. From the main thread only."""
         incarnation = make_incarnation(self.plan.name)
-        self._process = spawn(self.plan, incarnation=incarnation)
+        self._process = spawn(self.plan, incarnation=incarnation, target_share=self._target_share)
         self.life = Life(incarnation, self.plan.name, started_at=time.monotonic())
         self.restart_at = None
         return self.life
+
+    def spare_memory(self) -> None:
+        """Let the next life begin with half the target; it raises it again by itself."""
+        self._target_share = max(LEAST_SHARE, self._target_share / 2)
 
     def bury(self) -> Life | None:
         """If the worker has ended: end what is left of its group, reap it, and return its life with the status set."""

@@ -15,7 +15,7 @@ import redis
 from common import keys
 from common.errors import ExitCode
 from common.log import Event, get_logger
-from worker.certificates import Cause, cause_of, certify, holds_any
+from worker.certificates import Cause, cause_of, certify, holds_any, lacked_memory
 from worker.launch import Plan
 from worker.oom import OomWatch
 from worker.options import EXIT_ABORTED, EXIT_CANNOT_START, EXIT_DRAINED, EXIT_STOPPED
@@ -191,7 +191,11 @@ class Supervisor:
             log.error(Event.WORKER_GAVE_UP, **facts, why=decision.why)
         else:
             slot.restart_at = time.monotonic() + decision.pause_s
-            log.warning(Event.WORKER_DIED, **facts, cause=cause.value, next_start_s=decision.pause_s)
+            lacked = life.ready and lacked_memory(life.status, out_of_memory=life.out_of_memory)
+            if lacked:
+                slot.spare_memory()
+            said = {"cause": cause.value, "out_of_memory": lacked, "next_start_s": decision.pause_s}
+            log.warning(Event.WORKER_DIED, **facts, **said)
 
     def _miss_redis(self, error: redis.RedisError) -> None:
         now = time.monotonic()

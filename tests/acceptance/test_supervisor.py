@@ -126,6 +126,16 @@ def test_a_fault_is_the_workers_own(supervised: Supervised) -> None:
     assert 0 < supervised.client.ttl(keys.DIED) <= keys.DIED_LIFETIME_S
 
 
+def test_after_a_death_by_want_of_memory_the_next_life_wants_less(supervised: Supervised) -> None:
+    supervised.start("out of memory")
+    wait_until(lambda: supervised.events("worker_died"), timeout_s=10, description="the first life is over")
+    supervised.behaviour.write_text("obey")
+    died = supervised.events("worker_died")[0]
+    assert (died["cause"], died["out_of_memory"]) == ("self", True)
+    second, _ = supervised.worker()
+    assert supervised.client.hget(keys.worker(second), "share") == b"0.5"
+
+
 @pytest.mark.parametrize(("code", "starts"), [(75, 3), (78, 1)])
 def test_failed_starts_end_it(supervised: Supervised, code: int, starts: int) -> None:
     assert supervised.start(f"exit {code}").process.wait(20) == 3

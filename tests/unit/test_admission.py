@@ -4,13 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from worker.admission import Admission, gate_step, target_for
+from worker.admission import Admission, gate_step
 from worker.consumer import threads_for
-
-
-@pytest.mark.parametrize(("concurrency", "target"), [(1, 2), (4, 5), (8, 10), (64, 80), (256, 320)])
-def test_target_is_a_quarter_above_the_engine(concurrency: int, target: int) -> None:
-    assert target_for(concurrency) == target
 
 
 @pytest.mark.parametrize(("target", "threads"), [(5, 16), (80, 20), (320, 80), (100_000, 512)])
@@ -78,6 +73,19 @@ def test_what_celery_forgot_is_forgotten() -> None:
     assert admission.load == 32
     admission.reconcile({})
     assert (admission.load, woken) == (0, [True])
+
+
+def test_a_target_that_rises_wakes_the_consumer() -> None:
+    admission, woken = Admission(10), []
+    admission.on_reopen(lambda: woken.append(True))
+    admission.move(+8)
+    assert admission.is_open()
+    admission.set_target(5)
+    assert not admission.is_open()
+    admission.move(-2)
+    assert not woken
+    admission.set_target(7)
+    assert (admission.is_open(), woken) == (True, [True])
 
 
 def test_closed_for_good() -> None:

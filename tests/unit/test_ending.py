@@ -4,12 +4,12 @@ import signal
 
 import pytest
 
-from common.errors import EngineDeadError
+from common.errors import EngineDeadError, EngineMemoryError
 from common.log import Event
 from tests.dying import Died, Witness
 from tests.waiting import wait_until
 from worker.engine_loop import EngineLoop
-from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED
+from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED, EXIT_OUT_OF_MEMORY
 
 
 class Child:
@@ -88,6 +88,14 @@ def test_whose_doing_it_was(
     with pytest.raises(Died):
         ending.die_of_engine(EngineDeadError("gone"))
     assert ending.died == (exit_code, Event.ENGINE_DIED)
+
+
+def test_want_of_memory_has_an_exit_code_of_its_own(ending: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.active_children", lambda: [Child(1)])
+    ending.watch_children()
+    with pytest.raises(Died):
+        ending.die_of_engine(EngineMemoryError("tried to allocate"))
+    assert ending.died[0] == EXIT_OUT_OF_MEMORY
 
 
 def test_a_child_that_is_just_being_reaped_is_asked_again(ending: Witness, monkeypatch: pytest.MonkeyPatch) -> None:

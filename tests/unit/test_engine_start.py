@@ -1,5 +1,6 @@
 """What surrounds an engine's start: its environment, the errors it ends with, the hook in its children."""
 
+import json
 import logging
 import os
 import sys
@@ -8,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.errors import EngineStartError
-from worker.engines.start_failure import refuse_flags, start_error
+from common.errors import EngineMemoryError, EngineStartError
+from worker.engines.start_failure import death_error, refuse_flags, start_error
 from worker.engines.vllm_child import _LastWords, register
 from worker.engines.vllm_env import engine_environment
 
@@ -135,3 +136,18 @@ def test_outside_a_workers_child_the_hook_does_nothing(worker_pid: str | None, m
     if worker_pid is not None:
         monkeypatch.setenv("BAKEHOUSE_WORKER_PID", worker_pid)
     register()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "lacked"),
+    [(["OutOfMemoryError", "RuntimeError"], True), (["MemoryError"], True), (["RuntimeError"], False), (None, False)],
+)
+def test_an_engine_that_ran_out_of_memory_is_told_from_other_deaths(
+    tmp_path: Path, kinds: list[str] | None, lacked: bool
+) -> None:
+    file = tmp_path / "failure"
+    if kinds is not None:
+        file.write_text(json.dumps({"kinds": kinds, "text": "tried to allocate\n2 GiB"}))
+    error = death_error(file)
+    assert isinstance(error, EngineMemoryError) == lacked
+    assert ("tried to allocate 2 GiB" in str(error)) == lacked

@@ -104,6 +104,7 @@ def test_leaving_for_want_of_redis_is_no_failed_start() -> None:
         (ExitStatus(signum=signal.SIGABRT), False, False, Cause.SELF),
         (ExitStatus(signum=signal.SIGABRT), False, True, Cause.SELF),
         (ExitStatus(code=70), False, False, Cause.SELF),
+        (ExitStatus(code=72), False, False, Cause.SELF),
         (ExitStatus(signum=signal.SIGKILL), True, False, Cause.SELF),
         (ExitStatus(code=71), True, False, Cause.SELF),
         (ExitStatus(signum=signal.SIGKILL), False, False, Cause.OUTSIDE),

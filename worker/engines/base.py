@@ -61,6 +61,10 @@ class Engine(Protocol):
         """A counter that moves whenever the engine makes progress; still while it is hung."""
         ...
 
+    def preemptions(self) -> int:
+        """Requests that had to give their place in the KV cache back and begin anew, so far; 0 where nobody counts."""
+        ...
+
     async def check_health(self) -> None:
         """Raises `EngineDeadError` when the engine is gone."""
         ...

@@ -120,6 +120,10 @@ class SimEngine:
         """Steps made so far; still while the engine hangs."""
         return self._steps
 
+    def preemptions(self) -> int:
+        """None: its requests need no memory."""
+        return 0
+
     async def check_health(self) -> None:
         """Raises `EngineDeadError` before the start and after the stop. A hung engine looks healthy."""
         if self._loop_task is None:

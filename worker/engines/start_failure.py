@@ -1,4 +1,4 @@
-"""Why an engine did not start: what vLLM, its children or the hub raised, as one line with what to do.
+"""Why an engine did not start, or died: what vLLM, its children or the hub raised, as one line with what to do.
 
 Decided by the error's type, never by its text.
 """
@@ -7,11 +7,12 @@ import importlib
 import json
 from pathlib import Path
 
-from common.errors import EngineStartError
+from common.errors import EngineDeadError, EngineMemoryError, EngineStartError
 
 _PERMANENT = (ValueError, TypeError, ImportError, MemoryError, SystemExit)
 """What the same flags on the same machine will raise again. Everything else may be the moment's: a network
 that is away, a GPU not yet free, an engine core that died; the supervisor tries those a few times."""
+_OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
 _TEXT_CHARACTERS = 400
 _HUB = (
     ("GatedRepoError", "the model {model} is gated", "ask its owner for access on its page, then set HF_TOKEN", True),
@@ -51,8 +52,7 @@ def start_error(error: BaseException, *, model: str, failure_file: Path | None =
     for cause in _chain(error):
         if (failure := _hub_failure(cause, model=model)) is not None:
             return failure
-    kinds, text = _childs_error(failure_file) or ([kind.__name__ for kind in type(error).__mro__], str(error))
-    text = " ".join(text.split())[:_TEXT_CHARACTERS]
+    kinds, text = childs_error(failure_file) or ([kind.__name__ for kind in type(error).__mro__], _shorten(str(error)))
     return EngineStartError(
         f"the engine did not start: {kinds[0]}{': ' if text else ''}{text}",
         do="see vLLM's log above for the cause",
@@ -60,10 +60,18 @@ def start_error(error: BaseException, *, model: str, failure_file: Path | None =
     )
 
 
+def death_error(failure_file: Path) -> EngineDeadError:
+    """Why an engine that was up is gone, as far as its children have left word."""
+    kinds, text = childs_error(failure_file) or ([], "")
+    if _OUT_OF_MEMORY.isdisjoint(kinds):
+        return EngineDeadError("the vLLM engine is gone", do="see its log above; the worker starts a new one")
+    return EngineMemoryError(f"the vLLM engine ran out of memory: {text}", do="a smaller --gpu-memory-utilization")
+
+
 def refuse_flags(message: str) -> None:
     """Raises `EngineStartError` with what vLLM's parser of flags says: in place of its own way, which is to exit."""
     raise EngineStartError(
-        f"vLLM does not accept these flags: {' '.join(message.split())[:_TEXT_CHARACTERS]}",
+        f"vLLM does not accept these flags: {_shorten(message)}",
         do="`vllm serve --help=all` lists them",
     )
 
@@ -99,10 +107,14 @@ def _is_hub_error(error: BaseException, name: str) -> bool:
     return isinstance(error, kind)
 
 
-def _childs_error(file: Path | None) -> tuple[list[str], str] | None:
+def childs_error(file: Path | None) -> tuple[list[str], str] | None:
     """Kinds, the closest first, and text of the error that a child noted; None where none did."""
     try:
         words = json.loads(file.read_text(encoding="utf-8")) if file is not None else None
     except (OSError, ValueError):
         return None
-    return None if words is None else (words["kinds"], words["text"])
+    return None if words is None else (words["kinds"], _shorten(words["text"]))
+
+
+def _shorten(text: str) -> str:
+    return " ".join(text.split())[:_TEXT_CHARACTERS]

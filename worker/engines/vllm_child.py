@@ -19,7 +19,7 @@ from worker.roster import started_ticks
 WORKER_PID_VARIABLE = "BAKEHOUSE_WORKER_PID"
 """Set by the worker to its own pid before it makes the engine: elsewhere vLLM is none of our business."""
 FAILURE_FILE_VARIABLE = "BAKEHOUSE_START_FAILURE_FILE"
-"""Where a child that does not start says why: what vLLM tells the worker is only that it did not."""
+"""Where a child that does not start, or dies, says why: what vLLM tells the worker is only that it did."""
 
 
 def register() -> None:

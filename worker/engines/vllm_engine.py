@@ -19,14 +19,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
+from prometheus_client import REGISTRY
 
-from common.errors import EngineDeadError
 from worker.engines.asgi_call import call
 from worker.engines.base import Answer, EngineFacts
 from worker.engines.hub_reach import revision_of, settle_offline
 from worker.engines.model_check import check_model, served_name
 from worker.engines.model_digest import model_digest, model_revision
-from worker.engines.start_failure import refuse_flags, start_error
+from worker.engines.start_failure import death_error, refuse_flags, start_error
 from worker.engines.vllm_answers import error_answer, refuse_failed_grammars, refuse_stream, settle, short_paths
 from worker.engines.vllm_arguments import (
     adapters_of,
@@ -48,6 +48,7 @@ _OTHER_SIZE_FLAGS = ("--quantization", "-q", *_UNREAD_WEIGHTS_FLAGS)
 """Flags with which the files in the model folder say nothing about what is loaded."""
 _COMPILE_FLAGS = ("--compilation", "-cc", "--optimization", "-O", "--no-enforce-eager", "--no_enforce_eager")
 _GRAMMAR_FLAGS = ("--structured-outputs-config.backend", "--structured_outputs_config.backend")
+_PREEMPTIONS = "vllm:num_preemptions_total"
 _STOP_S = 5.0
 """How long the engine core may take to end by itself before it is killed."""
 
@@ -71,6 +72,7 @@ class VllmEngine:
         self._application: Any = None
         self._paths: dict[str, str] = {}
         self._empty_folder = tempfile.TemporaryDirectory(prefix="bakehouse-no-media-", ignore_cleanup_errors=True)
+        self._failure_file = Path(self._empty_folder.name).with_suffix(".failure")
         self._steps = 0
 
     async def start(self) -> EngineFacts:
@@ -83,16 +85,15 @@ class VllmEngine:
         settle_offline(self._model, revision=revision, environment=os.environ)
         weights = not self._has_flag(_UNREAD_WEIGHTS_FLAGS)
         check_model(self._model, environment=os.environ, revision=revision, weights=weights)
-        failure_file = Path(self._empty_folder.name).with_suffix(".failure")
-        os.environ |= {WORKER_PID_VARIABLE: str(os.getpid()), FAILURE_FILE_VARIABLE: str(failure_file)}
+        os.environ |= {WORKER_PID_VARIABLE: str(os.getpid()), FAILURE_FILE_VARIABLE: str(self._failure_file)}
         try:
             return await self._start()
         except (Exception, SystemExit) as error:
-            failure = start_error(error, model=self._model, failure_file=failure_file)
+            failure = start_error(error, model=self._model, failure_file=self._failure_file)
             await self.stop()
             raise failure from error
         finally:
-            failure_file.unlink(missing_ok=True)
+            self._failure_file.unlink(missing_ok=True)
 
     async def _start(self) -> EngineFacts:
         marks = [time.monotonic()]
@@ -138,10 +139,15 @@ class VllmEngine:
         """Output messages from the engine core so far: one a step while requests run."""
         return self._steps
 
+    def preemptions(self) -> int:
+        """As vLLM's own metric says; 0 with `--disable-log-stats`."""
+        families = REGISTRY.restricted_registry([_PREEMPTIONS]).collect()
+        return int(sum(sample.value for family in families for sample in family.samples if sample.name == _PREEMPTIONS))
+
     async def check_health(self) -> None:
         """Raises `EngineDeadError` when the engine core is gone or was never there."""
         if self._engine is None or self._engine.errored:
-            raise EngineDeadError("the vLLM engine is gone", do="see its log above; the worker starts a new one")
+            raise death_error(self._failure_file)
 
     async def stop(self) -> None:
         """End the engine core and its children; what is in flight gets `EngineDeadError`."""
@@ -156,6 +162,7 @@ class VllmEngine:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         await asyncio.to_thread(psutil.wait_procs, alive, _STOP_S)
+        self._failure_file.unlink(missing_ok=True)
         self._empty_folder.cleanup()
 
     def _arguments(self) -> Namespace:
