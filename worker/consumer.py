@@ -3,6 +3,7 @@
 Celery carries hints and nothing rests on it (docs/queue-protocol.md).
 """
 
+import functools
 import logging
 import signal
 import socket
@@ -13,6 +14,7 @@ from celery import Celery, signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
 from celery.worker.control import Panel
+from celery.worker.heartbeat import Heart
 
 from common import keys
 from worker.admission import Admission, gate_step
@@ -72,15 +74,24 @@ def make_consumer(
         for signum in _HANDLED:
             signal.signal(signum, ending.on_signal)
 
+    worker.install_platform_tweaks = install_handlers
+    worker.set_process_status = _leave_title_alone
+    _wait_for_nobody(ending)
+    return worker
+
+
+def _wait_for_nobody(ending: Ending) -> None:
+    """Replace the two waits without an end in Celery: of its heartbeat for Redis, of its shutdown for what runs.
+
+    The heartbeat's held up the whole consumer, a drain too; its news go out with the next connection all the same.
+    """
+
     def shut_down(_state: object, **_: object) -> dict[str, str]:
         ending.leave()
         return {"ok": "draining"}
 
-    worker.install_platform_tweaks = install_handlers
-    # Celery's own would wait without end for what runs, and tell nobody
+    Heart._send = functools.partialmethod(Heart._send, retry=False)
     Panel.data["shutdown"] = shut_down
-    worker.set_process_status = _leave_title_alone
-    return worker
 
 
 def tell_to_stop() -> None:

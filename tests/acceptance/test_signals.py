@@ -70,7 +70,7 @@ def test_signals_while_redis_is_gone(
             if code:
                 worker.hint(0)
                 wait_until(lambda: job.stage() == "HELD", timeout_s=10, description="it holds the micro-batch")
-            server.kill()
+            server.kill()  # where it holds nothing: perhaps while its consumer still connects
             wait_until(lambda: "redis_lost" in log.read_text(), timeout_s=15, description="it misses Redis")
             began = time.monotonic()
             for signum in signals:
