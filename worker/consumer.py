@@ -41,14 +41,7 @@ def threads_for(target: int, *, batch_size: int) -> int:
     return min(MOST_THREADS, max(LEAST_THREADS, 8 * target // batch_size))
 
 
-def make_consumer(
-    app: Celery,
-    *,
-    name: str,
-    threads: int,
-    admission: Admission,
-    ending: Ending,
-) -> Any:
+def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission, ending: Ending) -> Any:
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
     _quiet_celery()
     app.conf.result_backend_thread_safe = True  # or each thread looks for the back end that we do not have
