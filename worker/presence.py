@@ -66,13 +66,14 @@ class Presence:
         self.set_state("ready")
 
     def set_start(self, phases: str) -> None:
-        """How long the start took, as JSON; written with the next heartbeat."""
+        """How long the start took, as JSON; say so at once."""
         self._fields["start"] = phases
+        self._beat_now()
 
     def set_state(self, state: State) -> None:
         """Say so at once."""
         self._fields["state"] = state
-        threading.Thread(target=self.beat, name="presence-now", daemon=True).start()
+        self._beat_now()
 
     def beat(self) -> None:
         """Write it once; Redis away is noted, no more."""
@@ -99,6 +100,10 @@ class Presence:
                 self._client.delete(self._key)
             except redis.RedisError as error:
                 self._outage.missed(error)
+
+    def _beat_now(self) -> None:
+        """From a thread of its own: the caller may be the engine's loop, and Redis may be slow."""
+        threading.Thread(target=self.beat, name="presence-now", daemon=True).start()
 
     def _run(self) -> None:
         while not self._stopped.is_set():

@@ -20,8 +20,8 @@ class Life:
     gpu: str
     started_at: float
     ready: bool = False
-    start: str = "{}"
-    """How long its start took, as its heartbeat said last."""
+    told: int = 0
+    """Sentences said about its start."""
     results: int = 0
     told_to_leave: bool = False
     status: ExitStatus | None = None

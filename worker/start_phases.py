@@ -82,12 +82,16 @@ class FirstToken:
             self._tell(time.monotonic() - self._asked_at)
 
 
-def describe(written: str) -> str:
-    """`ready after 14.1 s: process 0.9, ...` of what `StartPhases.to_json` wrote; with a token, how long that took."""
+def describe(written: str | bytes) -> list[str]:
+    """What `StartPhases.to_json` wrote: `ready after 14.1 s: process 0.9, ...`, and of the token once there is one."""
     phases: dict[str, float] = json.loads(written)
     token_s = phases.pop(TOKEN, None)
     wait_s = phases.pop("wait", 0.0)
+    if not phases:
+        return []
     up_s = sum(phases.values())
+    said = [f"ready after {up_s:.1f} s: " + ", ".join(f"{phase} {took_s:.1f}" for phase, took_s in phases.items())]
     if token_s is not None:
-        return f"first token {token_s:.2f} s after its first request, {up_s + wait_s + token_s:.1f} s after its start"
-    return f"ready after {up_s:.1f} s: " + ", ".join(f"{phase} {took_s:.1f}" for phase, took_s in phases.items())
+        total_s = up_s + wait_s + token_s
+        said.append(f"first token {token_s:.2f} s after its first request, {total_s:.1f} s after its start")
+    return said

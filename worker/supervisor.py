@@ -154,10 +154,9 @@ class Supervisor:
             life.ready = True
             elapsed_s = round(time.monotonic() - life.started_at, 1)
             log.info(Event.WORKER_READY, worker=life.incarnation, elapsed_s=elapsed_s)
-        said = start.decode() if isinstance(start, bytes) else life.start
-        if life.ready and said != life.start:
-            life.start = said
-            self._say(f"worker {life.gpu}: {describe(life.start)}")
+        for sentence in describe(start)[life.told :] if life.ready and start else []:
+            life.told += 1
+            self._say(f"worker {life.gpu}: {sentence}")
 
     def _certify(self, slot: Slot, life: Life) -> None:
         assert life.status is not None
