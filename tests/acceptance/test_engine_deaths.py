@@ -67,7 +67,13 @@ def test_six_deaths_without_a_result_are_enough(valkey: redis.Redis, valkey_serv
     ("deaths", "causes", "said"),
     [
         pytest.param((kill_core, hang_core), ("outside", "self"), ("engine_died", "engine_hung"), id="core"),
-        pytest.param((kill_worker, take_memory_away), ("outside", "self"), ("worker_died", "engine_died"), id="worker"),
+        pytest.param(
+            (kill_worker, take_memory_away),
+            ("outside", "self"),
+            ("worker_died", "engine_died"),
+            id="worker",
+            marks=pytest.mark.slow_engine,
+        ),
     ],
 )
 def test_two_deaths_and_no_request_pays(

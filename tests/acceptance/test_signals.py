@@ -139,6 +139,7 @@ def kill_supervisor(fleet: RealFleet) -> None:
 
 @pytest.mark.engine
 @pytest.mark.kill
+@pytest.mark.slow_engine
 def test_signals_while_the_engine_starts(tmp_path: Path) -> None:
     """To the group, to the worker, to the supervisor, as soon as there is an engine core: all of it ends at once."""
     ends = {signal_group: 0, kill_worker: 0, kill_supervisor: -signal.SIGKILL}
