@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 CACHE_BYTES = 2 << 20
 """32 blocks of 128 tokens; a whole context takes 16."""
-LONG, SHORT = 12, 72
+LONG, SHORT = 30, 180
 SHORT_TOKENS = 350
 
 pytestmark = pytest.mark.engine
