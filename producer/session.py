@@ -19,9 +19,9 @@ from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
 from producer.job_lock import JobLock
 from producer.job_spec import EmbeddedWorker
-from producer.keeper import Embedded, Keeper
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
 from producer.metrics_port import open_metrics_port
+from producer.minder import Embedded, Minder
 from producer.outcome import Outcome
 from producer.progress import Show
 
@@ -146,16 +146,16 @@ def _collect(
     embedded: Embedded | None = None,
     until: Until = "done",
 ) -> Run:
-    """Run `collector` under a keeper. Raises what the keeper told it to stop for, else what the collector raises."""
-    keeper = Keeper(collector, job=directory.spec.job, interrupts=interrupts, show=show, embedded=embedded)
+    """Run `collector` under a minder. Raises what the minder told it to stop for, else what the collector raises."""
+    minder = Minder(collector, job=directory.spec.job, interrupts=interrupts, show=show, embedded=embedded)
     began = time.monotonic()
     try:
-        with interrupts.watched(), keeper:
+        with interrupts.watched(), minder:
             outcome = collector.run(until=until)
     except (StoppedError, InterruptedJobError) as error:
-        if keeper.verdict is None or keeper.verdict is error:
+        if minder.verdict is None or minder.verdict is error:
             raise
-        raise keeper.verdict from error
+        raise minder.verdict from error
     if embedded is not None and embedded.ready_s is not None:
         began = embedded.ready_s
     return Run(outcome, time.monotonic() - began)

@@ -56,7 +56,7 @@ class Embedded:
         return lambda value: None if self.ready_s is None else call(value)
 
 
-class Keeper:
+class Minder:
     """Entered while `collector` runs. Afterwards `verdict` is why it was told to stop, None where nobody told it."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Keeper:
         self._embedded = embedded
         self._draining = False
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self._thread = threading.Thread(target=self._mind, name="minder", daemon=True)
         self.verdict: BakehouseError | None = None
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ class Keeper:
         self._over.set()
         self._thread.join()
 
-    def _keep(self) -> None:
+    def _mind(self) -> None:
         while not self._over.wait(TURN_S):
             self.verdict = self._look()
             if self.verdict is not None:
