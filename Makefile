@@ -11,7 +11,7 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
 ENGINE_TESTS := engine_contract serve_contract cases engine_deaths start_failures signals
 
-.PHONY: tour demo test test-engine cases check format lint types layers sizes system benchmarks clean
+.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
