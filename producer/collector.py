@@ -139,6 +139,7 @@ class Collector:
             self._patience.progress(now_s=now_s)
         self._tell(now_s)
         if fed < STEP_ROWS:  # gather results for a while: one commit for many entries
+        self._janitor.let_suspects_travel(now_s=began_s)
             time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, self._settings.linger_s - (now_s - began_s))))
         return fed
 

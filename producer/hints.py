@@ -35,12 +35,13 @@ class Hints:
     def send(
         self, batches: Iterable[OpenMicroBatch], *, route: Route, now_s: float, reason: str, urgent: bool = False
     ) -> None:
-        """Hint each of `batches` in one round trip, at priority 0 if `urgent`; notes when and where in them.
+        """Hint each of `batches` in one round trip, suspects and all `urgent` ones at priority 0; notes it in them.
 
         Raises `redis.RedisError` for whatever kept them from being sent; then some may have gone.
         """
-        priority = REDELIVERY_PRIORITY if urgent else self._priority
-        noted = [(batch, Hint(now_s, route(batch.row.model), priority)) for batch in batches]
+        noted = [
+            (batch, Hint(now_s, route(batch.row.model), self._priority_of(batch, urgent=urgent))) for batch in batches
+        ]
         if not noted:
             return
         try:
@@ -77,6 +78,9 @@ class Hints:
         connection, self._connection, self._producer = self._connection, None, None
         if connection is not None:
             connection.release()
+
+    def _priority_of(self, batch: OpenMicroBatch, *, urgent: bool) -> int:
+        return REDELIVERY_PRIORITY if urgent or batch.row.kind == "solo" else self._priority
 
     def _open(self) -> Producer:
         if self._producer is None:

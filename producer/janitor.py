@@ -11,9 +11,10 @@ from common import keys
 from common.claim_types import Look, Seen
 from common.errors import ErrorKind
 from common.log import Event, get_logger
-from common.result_line import Meta, build_result_line
 from common.wire import Result
 from producer import metrics
+from producer.given_up import give_up
+from producer.isolation import Isolation, LostHold
 from producer.job import FencedError, Job
 from producer.ownership import check_owner, offer_again, rebuild
 from producer.receiver import Receiver
@@ -37,6 +38,7 @@ class Janitor:
     def __init__(self, job: Job, receiver: Receiver) -> None:
         self._job = job
         self._receiver = receiver
+        self._isolation = Isolation(job, receiver)
         self._looked_s: float | None = None
         self._certified: dict[str, float] = {}
 
@@ -61,6 +63,10 @@ class Janitor:
         self._pin(look)
         self._close_strays(look)
         return self._mend(look, circumstances)
+
+    def let_suspects_travel(self, *, now_s: float) -> None:
+        """Hint suspects whose turn it is: at once when another one is done, not only at the next look."""
+        self._isolation.let_travel(now_s=now_s)
 
     def _circumstances(self, now_s: float) -> Circumstances:
         job = self._job
@@ -114,14 +120,20 @@ class Janitor:
         self._mark(found[Do.MARK])
         self._expire(found[Do.EXPIRE], now)
         self._repair(found[Do.REPAIR], now)
-        self._hint([batch for batch, _, _ in found[Do.HINT]], now, reason="unclaimed")
+        self._hint(self._still_open(found[Do.HINT]), now, reason="unclaimed")
         if not self._job.full:
-            offer_again(self._job, [batch for batch, _, _ in found[Do.OFFER]])
+            offer_again(self._job, self._still_open(found[Do.OFFER]))
         return moved
+
+    def _still_open(self, found: list[Found]) -> list[OpenMicroBatch]:
+        """What was found open, less what an earlier remedy of the same look has completed."""
+        return [batch for batch, _, _ in found if batch.row.mb in self._job.window.open]
 
     def _mark(self, found: list[Found]) -> None:
         job = self._job
         for batch, _, remedy in found:
+            if batch.row.mb not in job.window.open:
+                continue
             if job.claims.mark(job.id, batch.row.mb, epoch=job.journal.epoch, mask=remedy.mask) == "FENCED":
                 raise FencedError
 
@@ -131,32 +143,31 @@ class Janitor:
         A crash before the note loses the blame, not the work; one before the hint leaves it ready and unclaimed.
         """
         job = self._job
-        lost: list[tuple[OpenMicroBatch, Seen, str]] = []
+        if found:
+            self._receiver.receive()  # what the dead had published is not blamed, and need not run again
+        lost: list[LostHold] = []
         for batch, seen, remedy in found:
-            if seen is None or seen.token is None:
+            if seen is None or seen.token is None or batch.row.mb not in job.window.open:
                 continue
             answer = job.claims.expire(job.id, batch.row.mb, epoch=job.journal.epoch, token=seen.token, beat=seen.beat)
             if answer == "FENCED":
                 raise FencedError
             batch.hold = None
             if answer == "OK":
-                lost.append((batch, seen, remedy.cause))
+                lost.append(LostHold(batch, seen, remedy.cause))
         if not lost:
             return
-        with job.journal.writing():
-            for batch, seen, cause in lost:
-                seqs = batch.missing_seqs(besides=seen.got)
-                job.journal.add_loss(batch.row.mb, seqs, token=seen.token or "", armed=seen.armed, cause=cause)
         for batch, seen, cause in lost:
-            batch.deliveries += 1
             metrics.REDELIVERIES.inc()
             log.warning(Event.HOLD_EXPIRED, job=job.id, mb=batch.row.mb, worker=seen.worker, cause=cause)
-        self._hint([batch for batch, _, _ in lost], now, reason="redelivery", urgent=True)
+        self._hint(self._isolation.note(lost), now, reason="redelivery", urgent=True)
 
     def _repair(self, found: list[Found], now: Circumstances) -> None:
         """Offer anew what was published and lost; what was lost again and again becomes an error."""
         job = self._job
         for batch, _, remedy in found:
+            if batch.row.mb not in job.window.open:  # its last results have come meanwhile
+                continue
             batch.doubt = None
             if batch.repairs >= REPAIRS:
                 self._receiver.settle(self._internal_errors(batch, remedy.mask), [])
@@ -177,24 +188,6 @@ class Janitor:
             log.info(Event.HINT_REPEATED, job=self._job.id, micro_batches=len(batches))
 
     def _internal_errors(self, batch: OpenMicroBatch, mask: int) -> list[Result]:
-        row, kind = batch.row, ErrorKind.INTERNAL_ERROR
-        seqs = [seq for i, seq in enumerate(row.seqs) if mask >> i & 1]
-        results = []
-        for seq, line in zip(
-            seqs, self._job.payloads.read_again(seqs, self._job.journal, model=row.model), strict=True
-        ):
-            text = build_result_line(
-                job=self._job.id,
-                seq=seq,
-                custom_id=line.custom_id,
-                line=line.line,
-                status=kind.status,
-                request_id=None,
-                body=None,
-                kind=kind,
-                message=f"the result could not be read {REPAIRS + 1} times; see quarantine/ in the job directory",
-                meta=Meta(model=row.model, deliveries=batch.deliveries + 1),
-                original=line.original,
-            )
-            results.append(Result(seq, row.round, kind.status, kind.value, 0, 0, 0, text))
-        return results
+        message = f"the result could not be read {REPAIRS + 1} times; see quarantine/ in the job directory"
+        reasons = {seq: message for i, seq in enumerate(batch.row.seqs) if mask >> i & 1}
+        return give_up(self._job, batch, reasons, kind=ErrorKind.INTERNAL_ERROR)

@@ -135,7 +135,7 @@ class Journal(JournalReader):
         return fresh
 
     def close_micro_batches(self, mbs: Iterable[int]) -> None:
-        """Note that each seq of these has a result."""
+        """Note that each seq of these has a result, or travels on in a newer micro-batch."""
         self._connection.executemany("UPDATE micro_batch SET open = 0 WHERE mb = ?", [(mb,) for mb in mbs])
 
     def add_loss(self, mb: int, seqs: Iterable[int], *, token: str, armed: bool, cause: str) -> None:

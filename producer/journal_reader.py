@@ -16,6 +16,7 @@ from common.errors import RefusedError
 from producer.counts import Counts
 from producer.journal_schema import open_for_reading
 from producer.reader import hash_id
+from producer.suspects import Loss
 
 JobState = Literal["open", "done"]
 
@@ -121,7 +122,7 @@ class JournalReader:
         return _read_at(output, *place) if place else None
 
     def open_micro_batches(self) -> Iterator[tuple[MicroBatchRow, int]]:
-        """Each micro-batch that lacks results, with the mask of those positions that have one."""
+        """Each micro-batch under way, with the mask of those positions that have a result."""
         numbers = self._connection.execute("SELECT mb FROM micro_batch WHERE open = 1 ORDER BY mb").fetchall()
         for (mb,) in numbers:
             row = self.micro_batch(mb)
@@ -141,6 +142,11 @@ class JournalReader:
         """The mask of those positions of `row` that have a result."""
         ask = "SELECT 1 FROM result WHERE seq = ? AND round = ?"
         return sum(1 << i for i, seq in enumerate(row.seqs) if self._one(ask, seq, row.round))
+
+    def losses(self, seqs: Iterable[int]) -> dict[int, list[Loss]]:
+        """The lost holds in which each of `seqs` was unfinished."""
+        ask = "SELECT armed, cause FROM loss WHERE seq = ?"
+        return {seq: [Loss(bool(row[0]), row[1]) for row in self._connection.execute(ask, (seq,))] for seq in seqs}
 
     def next_seq(self) -> int:
         """The seq after the highest one that is settled here; below it some may still be missing."""

@@ -7,13 +7,15 @@ survives the power going away. WAL needs a local disk.
 import sqlite3
 from pathlib import Path
 
-from common.errors import RefusedError, StoppedError
+from common.errors import RefusedError
+from producer.disk import journal_refused, writing_to
 
 VERSION = 1
 _CACHE_KIB = 16 * 1024
 """The index over `id_hash` is hit at random; this keeps a million ids' worth of its upper levels at hand."""
 _CHECKPOINT_PAGES = 4_000
 """16 MB of log between two checkpoints: `pending` is written and deleted in quick turn, mostly in the log alone."""
+LOG_BYTES = _CHECKPOINT_PAGES * 4096
 _BUSY_S = 30.0
 
 _TABLES = """
@@ -53,7 +55,7 @@ CREATE TABLE micro_batch (
     fed_at REAL NOT NULL,            -- wall clock, UTC; carried to results, never compared
     deliveries INTEGER NOT NULL,     -- holds lost so far
     repairs INTEGER NOT NULL,        -- times its entries were lost after they were published
-    open INTEGER NOT NULL            -- 1 until each of its seqs has a result
+    open INTEGER NOT NULL            -- 1 until each of its seqs has a result, or travels on in a newer one
 );
 CREATE INDEX micro_batch_open ON micro_batch (mb) WHERE open = 1;
 CREATE TABLE result (
@@ -75,8 +77,8 @@ CREATE TABLE pending (
 CREATE TABLE loss (
     seq INTEGER NOT NULL,            -- unfinished when the hold `token` on its micro-batch was lost
     token TEXT NOT NULL,
-    armed INTEGER NOT NULL,
-    cause TEXT NOT NULL,             -- self, outside (from the certificate of death), or vanished: none
+    armed INTEGER NOT NULL,          -- it ran alone, and its run had begun
+    cause TEXT NOT NULL,             -- certified: self, outside, left; none: vanished; waited: alone, not yet begun
     PRIMARY KEY (seq, token)
 ) WITHOUT ROWID;
 INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL);
@@ -85,14 +87,19 @@ INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'op
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
     """The journal at `path`, made with its tables if it is not there. Raises `RefusedError`, `StoppedError`."""
-    path.touch(mode=0o600)
+    with writing_to(path, what="the journal"):
+        path.touch(mode=0o600)
     connection = _connect(f"{path.absolute().as_uri()}?mode=rw", path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    if _version(connection) == 0:
-        connection.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};COMMIT")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        if _version(connection) == 0:
+            connection.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {VERSION};COMMIT")
+    except sqlite3.Error as error:
+        connection.close()
+        raise journal_refused(error, path=path) from error
     _check_version(connection, path)
     return connection
 
@@ -111,7 +118,7 @@ def _connect(uri: str, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_S, check_same_thread=False)
         connection.execute("PRAGMA schema_version")
     except sqlite3.Error as error:
-        raise StoppedError(f"the journal cannot be opened: {error}", where=str(path)) from error
+        raise journal_refused(error, path=path) from error
     return connection
 
 

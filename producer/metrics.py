@@ -11,8 +11,9 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from common.exposition import OUTCOMES
 
-HINT_REASONS = ("new", "redelivery", "unclaimed", "repair")
-"""First hint of a micro-batch; after a lost hold; ready and long unclaimed; offered again after lost data."""
+HINT_REASONS = ("new", "redelivery", "unclaimed", "repair", "suspect")
+"""First hint of a micro-batch; after a lost hold; ready and long unclaimed; offered again after lost data; a suspect's
+turn to travel alone."""
 
 BACKLOG = Gauge(
     "bakehouse_backlog_requests",
@@ -36,6 +37,12 @@ REDELIVERIES = Counter(
     "Micro-batches given out again after a hold was lost. When it is high, do this: workers die or freeze; "
     "read the supervisor's log for the cause.",
 )
+POISON = Counter(
+    "bakehouse_poison_total",
+    "Requests proved to kill their worker's process, each a result `worker_lost`. When it is high, do this: read "
+    "errors.jsonl for the lines and the supervisor's log for how the processes ended; without them the engine itself "
+    "is broken.",
+)
 DUPLICATES = Counter(
     "bakehouse_duplicates_total",
     "Results that came a second time and were dropped. When it is high, do this: holds are lost while the "
@@ -57,7 +64,7 @@ HINTS = Counter(
     "bakehouse_hints_total",
     "Hints sent, by reason. When it is high, do this: for `new` nothing; `redelivery` see redeliveries; "
     "`unclaimed` hints get lost or no worker serves the model; `repair` Redis lost data, check its append-"
-    "only file.",
+    "only file; `suspect` a request was in two workers that died, see poison.",
     ["reason"],
 )
 LIVE_WORKERS = Gauge(

@@ -73,7 +73,7 @@ def offer_again(job: Job, batches: Iterable[OpenMicroBatch]) -> None:
             if answer == "NEW":
                 batch.hint = batch.hold = batch.doubt = None
                 batch.quiet_until_s = now_s + QUIET_SHARE * job.settings.expire_s
-            elif batch.hint is None:
+            elif batch.hint is None and batch.row.kind != "solo":  # a suspect may have been waiting for its turn
                 job.hints.note(batch, route=job.route, now_s=now_s)
 
 
@@ -110,6 +110,7 @@ def _own(job: Job, *, epoch: int, state: str) -> None:
 
 
 def _old_copy(job: Job) -> RefusedError:
+    job.journal.check_unmoved()  # else it is not old, only overtaken by another collector meanwhile
     return RefusedError(
         "Redis knows a newer journal of this job: this directory is an old copy",
         where=str(job.directory.path),

@@ -97,7 +97,10 @@ class Window:
     """Mean size of a result in Redis."""
     claimed_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """(queue, priority) -> when the newest hint was sent whose micro-batch is known to be claimed; monotonic."""
+    solos: dict[int, OpenMicroBatch] = field(default_factory=dict)
+    """Those of `open` that hold one suspect."""
     _where: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """(seq, round) -> micro-batch and position. A request without a result travels in one open micro-batch only."""
 
     @property
     def bytes(self) -> int:
@@ -108,6 +111,8 @@ class Window:
         """Take in a micro-batch that the journal has noted."""
         batch = OpenMicroBatch(row, got, row.deliveries, row.repairs)
         self.open[row.mb] = batch
+        if row.kind == "solo":
+            self.solos[row.mb] = batch
         self.requests += batch.missing
         self.payload_bytes += row.payload_bytes
         for position, seq in enumerate(row.seqs):
@@ -138,9 +143,16 @@ class Window:
             self.claimed_s[where] = max(batch.hint.at_s, self.claimed_s.get(where, 0.0))
 
     def remove(self, mbs: Iterable[int]) -> None:
-        """Forget complete micro-batches."""
+        """Forget micro-batches that are complete, or parted."""
         for mb in mbs:
             self.payload_bytes -= self.open.pop(mb).row.payload_bytes
+            self.solos.pop(mb, None)
+
+    def part(self, batch: OpenMicroBatch, rows: Iterable[MicroBatchRow]) -> list[OpenMicroBatch]:
+        """Let the requests that `batch` lacks travel on in `rows`, which hold all of them."""
+        self.requests -= batch.missing
+        self.remove([batch.row.mb])
+        return [self.add(row) for row in rows]
 
     def note_size(self, entry_bytes: int, results: int) -> None:
         """Learn how large results are in Redis."""

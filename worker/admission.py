@@ -5,7 +5,8 @@ their micro-batch ends. What counts is the requests in the engine and those in m
 """
 
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from celery import bootsteps
@@ -25,6 +26,8 @@ class Admission:
         self._waiting = 0
         self._in_flight = 0
         self._closed = False
+        self._suspects = 0
+        self._one_by_one = False
         self._refused = False
         self._wake: Callable[[], object] = lambda: None
         TARGET.set(target)
@@ -44,13 +47,35 @@ class Admission:
         """Call `wake`, from any thread, when places fall free after the gate refused."""
         self._wake = wake
 
-    def is_open(self) -> bool:
+    @property
+    def has_room(self) -> bool:
         """Whether another message may be taken now."""
-        if not self._closed and self.load < self.target:
+        if self._closed or self._suspects or (self._one_by_one and self._waiting > 0):
+            return False
+        return self.load < self.target
+
+    def is_open(self) -> bool:
+        """The same, asked by the consumer: where the answer is no, it is woken when that changes."""
+        if self.has_room:
             return True
         self._refused = True
-        # what fell free between the look and the note woke nobody
-        return not self._closed and self.load < self.target
+        return self.has_room  # what fell free between the look and the note woke nobody
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Take no message meanwhile, for a suspect that wants the engine for itself; then begin with one alone.
+
+        That one may be the next suspect's, and what came with it would have to run first.
+        """
+        with self._lock:
+            self._suspects += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._suspects -= 1
+                self._one_by_one = True
+            self._reopen()
 
     def set_target(self, target: int) -> None:
         """Keep so many in flight from now on; what is above it ends by itself."""
@@ -73,7 +98,9 @@ class Admission:
     def begun(self, message_id: str) -> None:
         """Its requests are in flight now and counted there, or it was dropped. Repeats do nothing."""
         with self._lock:
-            self._waiting -= self._received.pop(message_id, 0)
+            if message_id in self._received:
+                self._waiting -= self._received.pop(message_id)
+                self._one_by_one = False
         self._reopen()
 
     def move(self, change: int) -> None:
@@ -88,7 +115,7 @@ class Admission:
             self.begun(message_id)
 
     def _reopen(self) -> None:
-        if self._refused and self.load < self.target:
+        if self._refused and self.has_room:
             self._refused = False
             self._wake()
 

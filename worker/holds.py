@@ -54,6 +54,11 @@ class Hold:
         """Nothing of it is left to do here."""
         return self.full or self.lost or self.sent == self.whole
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything of it is still to be run here."""
+        return not self.is_over and self._abandoned != self.whole
+
     def unsent(self) -> list[int]:
         """Positions of finished results that Redis does not have."""
         return [position for position in list(self.results) if not self.sent >> position & 1]

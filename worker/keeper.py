@@ -83,6 +83,12 @@ class Keeper:
         for hold in self.holds():
             hold.abandon(hold.whole)
 
+    def lose(self, hold: Hold, *, reason: str) -> None:
+        """It is not ours any more: stop what runs of it, publish nothing."""
+        hold.lost = True
+        hold.abandon(hold.whole)
+        log.warning(Event.HOLD_LOST, job=hold.job, mb=hold.mb, reason=reason)
+
     def settle(self, hold: Hold) -> bool:
         """Publish what is finished of `hold`, whose run has ended, and give back the rest; blocks while Redis is away.
 
@@ -141,7 +147,7 @@ class Keeper:
                     hold.full = True
                     hold.abandon(hold.whole)
                 elif answer == "HELD":
-                    self._lose(hold, reason="held by another")
+                    self.lose(hold, reason="held by another")
                 else:
                     self._orphan(hold)
                 if renewal.state in STOP_STATES:
@@ -197,20 +203,15 @@ class Keeper:
             hold.hear(got)
             log.info(Event.HOLD_RECLAIMED, job=hold.job, mb=hold.mb)
         elif now - (hold.orphaned_at or now) >= RECLAIM_PATIENCE_S.get(answer, 0.0):
-            self._lose(hold, reason=answer)
+            self.lose(hold, reason=answer)
 
     def _orphan(self, hold: Hold) -> None:
         """Redis does not know of this hold any more. A suspect is never claimed again: its run must stay one run."""
         if hold.kind == "solo":
-            self._lose(hold, reason="a suspect whose hold was lost")
+            self.lose(hold, reason="a suspect whose hold was lost")
         elif hold.orphaned_at is None:
             hold.orphaned_at = time.monotonic()
             hold.next_reclaim_at = 0.0
-
-    def _lose(self, hold: Hold, *, reason: str) -> None:
-        hold.lost = True
-        hold.abandon(hold.whole)
-        log.warning(Event.HOLD_LOST, job=hold.job, mb=hold.mb, reason=reason)
 
     def _give_back(self, hold: Hold) -> bool:
         try:

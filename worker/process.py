@@ -235,6 +235,7 @@ class WorkerProcess:
             loop=self._loop,
             ending=self._ending,
             outage=self._outage,
+            before_arming=self._presence.beat,  # what it has done so far is known, should it die now
         )
 
     def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission) -> Watchdog:

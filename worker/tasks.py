@@ -5,6 +5,7 @@ the micro-batch cannot be claimed any more.
 """
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -27,6 +28,7 @@ from worker.metrics import CLAIMS
 from worker.options import EXIT_DIED
 from worker.outage import Outage
 from worker.runner import MicroBatchRun, Surroundings
+from worker.solitude import Solitude
 
 CLAIM_PAUSE_S = 1.0
 MOST_CLAIMS = 15
@@ -48,6 +50,7 @@ class HintDesk:
         loop: EngineLoop,
         ending: Ending,
         outage: Outage,
+        before_arming: Callable[[], object] = lambda: None,
     ) -> None:
         self._around = around
         self._claims = claims
@@ -56,14 +59,22 @@ class HintDesk:
         self._loop = loop
         self._ending = ending
         self._outage = outage
+        self._solitude = Solitude(
+            claims=claims,
+            keeper=keeper,
+            admission=admission,
+            ending=ending,
+            outage=outage,
+            before_arming=before_arming,
+        )
 
     def take(self, message_id: str, *, queue: str, version: int, job: str, mb: int) -> bool:
-        """Do what the hint says. False: it is to be handed back, since this worker leaves.
+        """Do what the hint says. False: it is to be handed back, since this worker leaves, or a suspect has it.
 
         Raises what the engine raises, but for `EngineDeadError`, which ends this process.
         """
         try:
-            if self._ending.is_leaving:
+            if self._ending.is_leaving or self._solitude.is_taken:
                 return False
             if version != WIRE_VERSION:
                 log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=f"wire version {version}")
@@ -81,6 +92,26 @@ class HintDesk:
         if batch is None:
             return True
         hold, run = self._begin(batch, claimed, token=token, model=model)
+        if batch.kind == "solo":
+            return self._run_alone(hold, run, message_id)
+        return self._run_and_settle(hold, run, message_id)
+
+    def _run_alone(self, hold: Hold, run: MicroBatchRun, message_id: str) -> bool:
+        """A suspect runs in an empty engine or not at all; then the next one, before others come in."""
+        with self._admission.held_back():
+            self._admission.begun(message_id)
+            try:
+                entered = self._solitude.enter(hold)
+                if not entered:
+                    hold.abandon(hold.whole)
+                done = self._run_and_settle(hold, run, message_id)
+            finally:
+                self._solitude.leave(hold)
+            if entered:
+                self._solitude.await_next()
+        return done
+
+    def _run_and_settle(self, hold: Hold, run: MicroBatchRun, message_id: str) -> bool:
         try:
             self._run(run, message_id)
             settled = self._keeper.settle(hold)
@@ -166,6 +197,6 @@ def register_task(app: Celery, desk: HintDesk, ending: Ending) -> None:
         except Exception as error:
             ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=f"{type(error).__name__}: {error}")
         if not done:
-            raise Reject("the worker leaves", requeue=True)
+            raise Reject("the worker leaves, or has a suspect alone", requeue=True)
 
     app.task(run_micro_batch, name=TASK_NAME, bind=True, acks_late=True, ignore_result=True, max_retries=0)

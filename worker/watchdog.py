@@ -172,7 +172,7 @@ class Watchdog:
             self._ending.die(EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=f"Redis away for {away_s:.0f} s")
 
     def _look_at_queue(self, now: float) -> None:
-        may_take = self._admission.load < self._admission.target and not self._ending.is_leaving
+        may_take = self._admission.has_room and not self._ending.is_leaving
         starved_s = self._received.seconds(
             self._admission.received_total, now=now, counts=may_take and self._queue_waits()
         )

@@ -1,0 +1,59 @@
+"""Pictures of what benchmarks measured, for `docs/`."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmarks.trace import Sample
+
+INK, SOFT, MARK = "#8c4a1f", "#d9b48f", "#222222"
+
+
+def draw_engine(path: Path, rates: dict[str, list[float]]) -> None:
+    """Tokens a second of each side: the median as a bar, each repeat as a point."""
+    figure, axes = _figure()
+    names = list(rates)
+    medians = [statistics.median(rates[name]) for name in names]
+    axes.barh(names, medians, color=[INK if name == names[0] else SOFT for name in names])
+    for place, name in enumerate(names):
+        axes.plot(rates[name], [place] * len(rates[name]), "o", color=MARK, markersize=3)
+        axes.text(
+            medians[place] / 50, place, f"{medians[place]:.0f}", va="center", color="white" if place == 0 else MARK
+        )
+    axes.invert_yaxis()
+    axes.set_xlabel("output tokens a second (bar: median, points: repeats)")
+    axes.set_title("One worker of the fleet, and the bare engine fed in other ways", loc="left")
+    _save(figure, path)
+
+
+def draw_trace(path: Path, samples: Sequence[Sample], *, concurrency: int) -> None:
+    """Requests in flight over time, against the engine's concurrency."""
+    figure, axes = _figure()
+    began_s = samples[0].t_s
+    axes.plot([s.t_s - began_s for s in samples], [s.in_flight for s in samples], color=INK, linewidth=1)
+    axes.axhline(concurrency, color=MARK, linestyle="--", linewidth=1, label="the engine's concurrency")
+    left = [s.t_s - began_s for s in samples if s.left >= 2 * concurrency]
+    axes.axvline(left[-1], color=SOFT, label="twice that many rows left")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("requests in flight")
+    axes.set_title("A worker's engine stays full until the job runs out of rows", loc="left")
+    axes.legend(loc="lower left")
+    _save(figure, path)
+
+
+def _figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
