@@ -74,11 +74,11 @@ def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subpr
 
 @contextmanager
 def started_worker(
-    server: Server, *arguments: object, log: Path, ready_s: float = 120
+    server: Server, *arguments: object, log: Path, ready_s: float = 120, **more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`worker start ARGUMENTS` on `server`, ready to take work."""
+    """`worker start ARGUMENTS` on `server`, with `more` in its environment, ready to take work."""
     before = set(live_workers(server))
-    with started(worker_command("start", "--redis-url", server.url, *arguments), log=log) as process:
+    with started(worker_command("start", "--redis-url", server.url, *arguments), log=log, **more) as process:
         wait_until(
             lambda: process.poll() is not None or set(live_workers(server)) - before,
             timeout_s=ready_s,
