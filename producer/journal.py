@@ -50,6 +50,7 @@ class Journal(JournalReader):
     def __init__(self, connection: sqlite3.Connection, *, path: Path) -> None:
         super().__init__(connection)
         self._path = path
+        self._seen_version = self._data_version()  # before all that is read of it here and by those who are given it
         checkpoint = self.checkpoint()
         self.epoch = checkpoint.epoch
         self.owner, self.owner_epoch = self._one("SELECT owner, owner_epoch FROM checkpoint")
@@ -66,24 +67,41 @@ class Journal(JournalReader):
         return cls(open_for_writing(path), path=path)
 
     def prepare(self) -> None:
-        """Settle the `owner` under which the next epoch is asked for; the same one after a crash before `take`."""
+        """Settle the `owner` under which the next epoch is asked for; the same one after a crash before `take`.
+
+        Raises `StoppedError` when a newer collector has taken the job.
+        """
         if self.owner_epoch != self.epoch + 1:
-            self.owner, self.owner_epoch = secrets.token_hex(8), self.epoch + 1
             with self._transaction():
+                self.check_unmoved()
+                self.owner, self.owner_epoch = secrets.token_hex(8), self.epoch + 1
                 self._connection.execute(
                     "UPDATE checkpoint SET owner = ?, owner_epoch = ?", (self.owner, self.owner_epoch)
                 )
 
     def take(self) -> None:
-        """Raise the epoch: from now on an older collector's transactions fail."""
-        self.epoch = self.owner_epoch
+        """Raise the epoch: from now on an older collector's transactions fail.
+
+        Raises `StoppedError` when another one did so first: it may have asked for this very epoch, also as this owner.
+        """
         with self._transaction():
-            self._connection.execute("UPDATE checkpoint SET epoch = ?", (self.epoch,))
+            self.check_unmoved()
+            self._connection.execute("UPDATE checkpoint SET epoch = ?", (self.owner_epoch,))
+        self.epoch = self.owner_epoch
 
     def check_epoch(self) -> None:
         """Raises `StoppedError` when a newer collector has taken the job."""
         if self.epoch_now() != self.epoch:
             raise StoppedError("a newer collector has taken this job", where=str(self._path))
+
+    def check_unmoved(self) -> None:
+        """Raises `StoppedError` when somebody else has written since this was opened: what was read then is stale.
+
+        Only where a lock was lost: a collector that stood still, or one that was thought to.
+        """
+        self.check_epoch()
+        if self._data_version() != self._seen_version:
+            raise StoppedError("another collector still writes this journal", where=str(self._path), do="try again")
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -234,6 +252,9 @@ class Journal(JournalReader):
                 break
         asked.close()
         return rows
+
+    def _data_version(self) -> int:
+        return int(self._one("PRAGMA data_version")[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

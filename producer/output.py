@@ -39,17 +39,8 @@ class Output:
         A longer ordered file loses its tail. errors.jsonl is copied out of the ordered file where it is short.
         """
         self.check(journal)
-        needed, errors_needed = journal.synced_lengths()
-        self._results = _open(self._results_path)
-        self._errors = _open(self._errors_path)
-        if os.fstat(self._errors).st_size < errors_needed:
-            self._copy_errors(journal)
-        os.ftruncate(self._results, needed)
-        os.ftruncate(self._errors, errors_needed)
-        for stretch in journal.unsynced():
-            self.write(stretch)
-        self.sync(frontier=journal.frontier)
-        sync_folder(self._results_path.parent)
+        with journal.writing():  # who stood still since then must not cut the file of the one who replaced it
+            self._mend(journal)
         return self
 
     def write(self, stretch: Stretch) -> None:
@@ -76,6 +67,19 @@ class Output:
             if descriptor >= 0:
                 os.close(descriptor)
         self._results = self._errors = -1
+
+    def _mend(self, journal: Journal) -> None:
+        needed, errors_needed = journal.synced_lengths()
+        self._results = _open(self._results_path)
+        self._errors = _open(self._errors_path)
+        if os.fstat(self._errors).st_size < errors_needed:
+            self._copy_errors(journal)
+        os.ftruncate(self._results, needed)
+        os.ftruncate(self._errors, errors_needed)
+        for stretch in journal.unsynced():
+            self.write(stretch)
+        self.sync(frontier=journal.frontier)
+        sync_folder(self._results_path.parent)
 
     def _copy_errors(self, journal: Journal) -> None:
         """Write errors.jsonl anew from the ordered file, up to what is synced there."""

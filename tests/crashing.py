@@ -18,8 +18,8 @@ from producer.job_directory import JobDirectory
 QUICK: dict[str, Any] = {"renew_s": 0.1, "expire_s": 0.6, "look_s": 0.1, "linger_s": 0.005}
 
 
-def arm(target: str, number: int) -> None:
-    """Make the `number`-th call of `target` the last thing this process does."""
+def arm(target: str, number: int, *, signum: int = signal.SIGKILL) -> None:
+    """Send `signum` to this process just before the `number`-th call of `target`: by default the last thing it does."""
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
     owner: Any = importlib.import_module(module)
@@ -32,7 +32,7 @@ def arm(target: str, number: int) -> None:
         nonlocal calls
         calls += 1
         if calls == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signum)
         return original(*args, **kwargs)
 
     setattr(owner, name, deadly)
