@@ -37,6 +37,8 @@ _REASON_BYTES = 64 * 1024
 _QUIET = ("timestamp", "level", "logger", "event")
 _OWN_KNOBS = ("redis_url", "jobs", "log_file", "metrics_port")
 """Knobs that the producer keeps for itself; the worker gets its own server, log and port."""
+_SIMULATED = "BAKEHOUSE_SIM_"
+"""What the simulated engine itself is told: where it is to count calls and tokens."""
 
 
 class LocalWorker:
@@ -149,7 +151,11 @@ def worker_environment(settings: Settings, *, url: str, log_file: Path, base: Ma
     knobs |= {"redis_url": url, "log_file": log_file}
     if settings.metrics_port is not None:
         knobs["metrics_port"] = settings.metrics_port and settings.metrics_port + 1
-    kept = {name: value for name, value in base.items() if not name.upper().startswith("BAKEHOUSE_")}
+    kept = {
+        name: value
+        for name, value in base.items()
+        if not name.upper().startswith("BAKEHOUSE_") or name.startswith(_SIMULATED)
+    }
     return kept | {f"BAKEHOUSE_{name.upper()}": str(value) for name, value in knobs.items()}
 
 

@@ -20,6 +20,7 @@ from worker.engines.base import Answer, EngineFacts
 from worker.engines.model_digest import model_digest
 from worker.engines.sim_answers import CONTEXT_TOKENS, SimCall, error_answer, read_call
 from worker.engines.sim_profiles import SimAction, SimPattern, SimProfile
+from worker.engines.sim_tokens import TokenCount
 
 CALLS_VARIABLE = "BAKEHOUSE_SIM_CALLS"
 """A file to which every call adds a line `{"pid", "sha", "text"}`: hash of the body, text of the last message."""
@@ -73,6 +74,7 @@ class SimEngine:
         self._running: dict[_Work, None] = {}
         self._wake = asyncio.Event()
         self._steps = 0
+        self._made = TokenCount.from_environment()
         self._hung = False
         self._loop_task: asyncio.Task[None] | None = None
 
@@ -160,6 +162,7 @@ class SimEngine:
                 await self._wake.wait()
                 continue
             await self._clock.sleep(self._profile.step_s(self._seconds, len(self._running)))
+            self._made.add(len(self._running))
             for work in list(self._running):
                 await self._act(work.action)
                 work.steps_left -= 1
