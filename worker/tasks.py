@@ -13,7 +13,7 @@ from celery import Celery
 from celery.exceptions import Reject
 
 from common import keys
-from common.broker import TASK_NAME
+from common.broker import REDELIVERY_PRIORITY, TASK_NAME
 from common.claim_types import Claimed
 from common.claims import Claims
 from common.errors import EngineDeadError, WireError
@@ -197,6 +197,8 @@ def register_task(app: Celery, desk: HintDesk, ending: Ending) -> None:
         except Exception as error:
             ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=f"{type(error).__name__}: {error}")
         if not done:
+            if ending.is_leaving:  # kombu puts it at the tail of its priority, behind the whole window
+                self.request.properties["priority"] = REDELIVERY_PRIORITY
             raise Reject("the worker leaves, or has a suspect alone", requeue=True)
 
     app.task(run_micro_batch, name=TASK_NAME, bind=True, acks_late=True, ignore_result=True, max_retries=0)

@@ -95,6 +95,7 @@ def test_the_rest_is_handed_back(valkey_server: Server, job: Job, log: Path, sig
         assert worker.end() == (0 if len(signals) == 1 else 130)
         assert (job.stage(0), job.stage(1)) == ("READY", "READY")
         assert worker.waiting_hints() == 2
+        assert int(str(worker.client.llen(keys.queue("*")))) >= 1, "what was held goes before the whole window"
     assert "Traceback" not in log.read_text()
     with started_worker(valkey_server, log, sim=SimOptions(seconds=0, places=16)):
         wait_until(lambda: len(job.seqs()) == 16, timeout_s=20, description="the next worker does the rest")
