@@ -71,6 +71,11 @@ def check_server(client: redis.Redis, *, url: str) -> str:
     return version
 
 
+def refuses_writes(error: redis.RedisError) -> bool:
+    """Whether the server takes no writes now, since it cannot keep them: its disk is full, or fails."""
+    return isinstance(error, redis.ResponseError) and "MISCONF" in str(error).split()
+
+
 def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
     """The Celery app: JSON only, late acks, no result backend, hints at four priorities. Opens no connection."""
     app = Celery("bakehouse", broker=celery_url(redis_url(settings)), set_as_current=False)

@@ -9,14 +9,12 @@ import re
 import sys
 from collections.abc import MutableMapping
 from enum import StrEnum
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, cast
 
 import structlog
 
-MAX_FILE_BYTES = 64 * 1024 * 1024
-KEPT_FILES = 5
+from common.log_file import LogFile
 
 
 class Event(StrEnum):
@@ -31,6 +29,7 @@ class Event(StrEnum):
     WORKER_DIED = "worker_died"
     WORKER_RESTARTED = "worker_restarted"
     WORKER_GAVE_UP = "worker_gave_up"
+    ROSTER_REFUSED = "roster_refused"
     MODEL_LOADING = "model_loading"
     MODEL_LOADED = "model_loaded"
     ENGINE_DIED = "engine_died"
@@ -84,7 +83,7 @@ def redact(text: str) -> str:
 def configure(*, level: str = "info", file: Path | None = None, quiet_terminal: bool = False) -> None:
     """Send all logs of this process, also those of libraries, to stderr and to `file` (rotated).
 
-    Lines of `log_lines` go to `file` alone where there is one.
+    Lines of `log_lines` go to `file` alone where there is one. Raises `RefusedError` where it can never be opened.
 
     `quiet_terminal`: nothing below warning on stderr (a progress bar stands there).
     """
@@ -109,8 +108,7 @@ def configure(*, level: str = "info", file: Path | None = None, quiet_terminal: 
     root = logging.getLogger()
     root.handlers = [terminal]
     if file is not None:
-        rotating = RotatingFileHandler(file, maxBytes=MAX_FILE_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
-        file.chmod(0o600)
+        rotating = LogFile(file)
         terminal.addFilter(lambda record: not hasattr(record, _LINES))
         rotating.setFormatter(_formatter(shared, pretty=False))
         root.addHandler(rotating)

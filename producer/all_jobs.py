@@ -7,6 +7,7 @@ from rich.console import Console
 
 from common.errors import BakehouseError, ExitCode, RefusedError
 from common.settings import Settings
+from producer.disk_need import saying_how_much
 from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
 from producer.job_lock import JobLock
@@ -82,7 +83,7 @@ class AllJobs:
         show = Lines(self._console, name=job)
         try:
             directory.check_input_unchanged()
-            with show:
+            with show, saying_how_much(directory):
                 run = run_on_fleet(directory, settings=self._settings, show=show, interrupts=self._interrupts)
             summary = summarize(directory, run)
             print_summary(summary, self._console)

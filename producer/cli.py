@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import typer
 
 from common.errors import BakehouseError, ExitCode
+from common.talk import make_stderr_steady
 from producer.cli_options import (
     CollectOptions,
     Command,
@@ -150,6 +151,7 @@ _add(GetOptions, get, GET)
 
 def main() -> None:
     """Run one verb; ends the process with its exit code, 3 for every uncaught error."""
+    make_stderr_steady()
     try:
         app()
     except BakehouseError as error:

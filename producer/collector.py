@@ -12,11 +12,13 @@ from typing import Literal, TypeVar
 import redis
 from celery import Celery
 
+from common.broker import redis_url, refuses_writes
 from common.errors import InterruptedJobError
-from common.log import Event, get_logger
+from common.log import Event, get_logger, redact
 from common.settings import Settings
 from producer import ownership
 from producer.counts import Counts
+from producer.disk import MAKE_ROOM, DiskError, is_disk_full
 from producer.feeder import STEP_ROWS, Feeder
 from producer.janitor import Janitor
 from producer.job import FencedError, Job
@@ -38,6 +40,8 @@ WAITING_LOOK_S = 0.25
 SHORTEST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 2.0
 """Between two tries to reach a lost Redis."""
+FULL_DISK_S = 10.0
+"""So long Redis may refuse writes for want of room on its disk."""
 
 log = get_logger(__name__)
 
@@ -69,6 +73,8 @@ class Collector:
         self._next_look_s = 0.0
         self._told_s = 0.0
         self._failures = 0
+        self._refused_s: float | None = None
+        """Since when Redis has refused every write."""
         self._owned = False
 
     def stop(self) -> None:
@@ -133,13 +139,13 @@ class Collector:
         if began_s >= self._next_look_s:
             self._look(began_s)
         received = self._receiver.receive()
+        self._janitor.let_suspects_travel(now_s=began_s)
         fed = 0 if self._job.full else self._feeder.feed(self._around.limits, capacity=self._job.fleet.capacity())
         now_s = time.monotonic()
         if received or fed:
             self._patience.progress(now_s=now_s)
         self._tell(now_s)
         if fed < STEP_ROWS:  # gather results for a while: one commit for many entries
-        self._janitor.let_suspects_travel(now_s=began_s)
             time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, self._settings.linger_s - (now_s - began_s))))
         return fed
 
@@ -169,6 +175,7 @@ class Collector:
                 if self._failures:
                     log.info(Event.REDIS_FOUND, job=self._job.id, tries=self._failures)
                     self._failures = 0
+                    self._refused_s = None
                 return result
 
     def _lose(self, error: redis.RedisError) -> None:
@@ -177,11 +184,32 @@ class Collector:
             log.warning(Event.REDIS_LOST, job=self._job.id, error=str(error))
         self._failures += 1
         self._next_look_s = 0.0
-        self._wait_for(f"Redis does not answer: {error}", time.monotonic())
+        if refuses_writes(error):
+            self._bear_full_disk(error)
+        else:
+            self._refused_s = None
+            self._wait_for(f"Redis does not answer: {error}", time.monotonic())
         until_s = time.monotonic() + min(LONGEST_PAUSE_S, TURN_S * 2 ** min(self._failures, 10))
         while time.monotonic() < until_s:
             self._check_stop()
             time.sleep(TURN_S)
+
+    def _bear_full_disk(self, error: redis.RedisError) -> None:
+        """Redis cannot write its append-only file: wait a little, since a rewrite of it may free room. Then give up."""
+        now_s = time.monotonic()
+        self._refused_s = now_s if self._refused_s is None else self._refused_s
+        self._wait_for(f"Redis cannot write to its disk: {error}", now_s)
+        if now_s - self._refused_s >= FULL_DISK_S:
+            embedded = self._directory.spec.redis == "embedded"
+            path = self._directory.server_path if embedded else None
+            raise DiskError(
+                "the append-only file of Redis",
+                why=str(error),
+                path=path,
+                where="" if path else redact(redis_url(self._settings)),
+                is_full=path is None or is_disk_full(path),
+                do=MAKE_ROOM,
+            ) from error
 
     def _wait_for(self, reason: str | None, now_s: float) -> None:
         self._on_waiting(reason)
@@ -213,12 +241,12 @@ class Collector:
 
         Best effort on every way out: what it does not reach, the next start does.
         """
-        if not self._owned or self._journal.epoch_now() != self._journal.epoch:
+        if not self._owned or self._journal.is_broken or self._journal.epoch_now() != self._journal.epoch:
             return
         if self._stop:
             with suppress(redis.RedisError, FencedError):
                 self._receiver.receive()
-        with self._journal.writing():
+        with suppress(DiskError), self._journal.writing():
             self._journal.forget_pending(below=self._output.synced_frontier)
         self._show()
 

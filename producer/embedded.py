@@ -22,12 +22,14 @@ from common.broker import check_server, make_client
 from common.errors import StoppedError
 from common.lifeline import die_with_parent
 from common.log import Event, get_logger
+from producer.disk import MAKE_ROOM, DiskError, is_disk_full, writing_to
 from producer.input_file import private
 
 START_S = 30.0
 """Reading back a window's append-only file takes a few seconds at most."""
 STOP_S = 10.0
 _SOCKET_PREFIX = "bakehouse-"
+_FILES = "the files of the embedded Valkey"
 _LONGEST_SOCKET_PATH = 100
 """sockaddr_un holds 108 bytes."""
 
@@ -66,21 +68,26 @@ class EmbeddedServer:
     def start(self) -> None:
         """Start it and wait until it answers; an append-only file that it cannot read is put away first.
 
-        Raises `StoppedError` with what it said when it does not come up.
+        Raises `StoppedError` with what it said when it does not come up, `DiskError` for a disk without room.
         """
         self._sweep()
         try:
             self._start_once()
-        except StoppedError:
+        except DiskError:
             self.stop()
+            raise
+        except StoppedError as error:
+            self.stop()
+            if is_disk_full(self._data):
+                raise DiskError(_FILES, why="the disk is full", path=self._data, is_full=True, do=MAKE_ROOM) from error
             if not (self._data / "appendonlydir").exists():
                 raise
             self.discard()
             self._start_once()
         client = make_client(self.url)
         self.version = check_server(client, url=self.url).replace("valkey", "Valkey")
-        for key in client.scan_iter(match=keys.WORKER_PREFIX + "*", count=1000):
-            client.delete(key)  # workers of an earlier life of this server: none can have outlived it
+        if names := list(client.scan_iter(match=keys.WORKER_PREFIX + "*", count=1000)):
+            client.delete(*names)  # workers of an earlier life of this server: none can have outlived it
         client.close()
         log.info(Event.REDIS_STARTED, version=self.version, pid=self.pid)
 
@@ -102,9 +109,10 @@ class EmbeddedServer:
         shutil.rmtree(self._data, ignore_errors=True)
 
     def _start_once(self) -> None:
-        self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._socket = _make_socket_folder(self._former_folder()) / "valkey.sock"
-        self._marker.write_text(str(self._socket.parent))
+        with writing_to(self._data, what=_FILES):
+            self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._socket = _make_socket_folder(self._former_folder()) / "valkey.sock"
+            self._marker.write_text(str(self._socket.parent))
         with open(self._log_path, "ab", opener=private) as output:
             self._process = subprocess.Popen(
                 self._command(),

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from common.errors import RefusedError
+from producer.disk import write_refused, writing_to
 
 STDIN = "-"
 BLOCK_BYTES = 64 * 1024
 MOST_BLOCKS = 64
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_COPY = "the copy of the input"
 _OTHER_PACKING = {b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip"}
 
 
@@ -85,16 +87,33 @@ def check_input(path: Path) -> bool:
 def spool(source: BufferedReader, target: Path) -> None:
     """Copy all of `source` (gzip is unpacked) to the new file `target`, mode 0600, synced. Blocks until `source` ends.
 
-    Raises `RefusedError` when the packed data are damaged or cut short.
+    Raises `RefusedError` when the packed data are damaged or cut short, `DiskError` when the copy cannot be written.
     """
     try:
-        with create_private(target) as copy:
+        is_packed = _is_packed(source)
+        with create_private(target, buffering=0) as copy:
             for block in _read_blocks(source):
-                copy.write(block)
-            copy.flush()
-            os.fsync(copy.fileno())
+                _write_copy(copy, block, target=target, source=None if is_packed else source)
+            with writing_to(target, what=_COPY):
+                os.fsync(copy.fileno())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RefusedError(f"the gzip input is damaged: {error}", do="check it with gzip --test") from error
+
+
+def _write_copy(copy: BinaryIO, block: bytes, *, target: Path, source: BufferedReader | None) -> None:
+    """Raises `DiskError` saying how much room the copy needs, as far as the size of a plain `source` tells it."""
+    rest = memoryview(block)
+    try:
+        while rest:
+            rest = rest[copy.write(rest) :]
+    except OSError as error:
+        refused = write_refused(error, what=_COPY, path=target)
+        if refused.is_full:
+            facts = None if source is None else os.fstat(source.fileno())
+            is_plain = facts is not None and stat.S_ISREG(facts.st_mode)
+            size = f"{facts.st_size:,}" if facts and is_plain else f"more than {copy.tell() + len(rest):,}"
+            refused.do = f"make room for {size} bytes, and give the same command and input again"
+        raise refused from error
 
 
 def check_same_as_spooled(source: BufferedReader, copy: Path) -> None:
@@ -107,8 +126,12 @@ def check_same_as_spooled(source: BufferedReader, copy: Path) -> None:
         )
 
 
+def _is_packed(source: BufferedReader) -> bool:
+    return source.peek(len(_GZIP)).startswith(_GZIP)
+
+
 def _read_blocks(source: BufferedReader) -> Iterator[bytes]:
-    packed = source.peek(len(_GZIP)).startswith(_GZIP)
+    packed = _is_packed(source)
     stream = gzip.GzipFile(fileobj=source, mode="rb") if packed else source
     while block := stream.read(BLOCK_BYTES):
         yield block
@@ -124,9 +147,10 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
-def create_private(path: Path) -> BinaryIO:
+def create_private(path: Path, *, buffering: int = -1) -> BinaryIO:
     """The new file `path`, open for writing, mode 0600."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.fdopen(descriptor, "wb", buffering=buffering)
 
 
 def sync_folder(path: Path) -> None:

@@ -19,6 +19,7 @@ import yaml
 
 from common.errors import RefusedError
 from common.settings import Settings
+from producer.disk import writing_to
 from producer.input_file import (
     STDIN,
     Fingerprint,
@@ -52,6 +53,7 @@ class JobDirectory:
         self.worker_log_path = path / "logs" / "worker.log"
         self.events_log_path = path / "logs" / "events.log"
         self.quarantine_path = path / "quarantine"
+        self.server_path = path / "redis"
         self.lock_path = path / "lock"
         self.superseded_path = path / "superseded"
 
@@ -61,11 +63,16 @@ class JobDirectory:
 
         With `overwrite` an output file that is there is removed. Raises `RefusedError`: the input cannot be read, the
         output may not be written, the id is taken, another command makes the same job just now, or `jobs` is on a
-        network file system.
+        network file system. Raises `DiskError` when the folder cannot be written: then no job was made.
         """
         jobs = jobs.absolute()
         check_local_disk(jobs)
         _check_output(jobs, spec, overwrite=overwrite)
+        with writing_to(jobs, what="the folder of jobs"):
+            return cls._make(jobs, spec, settings, overwrite=overwrite)
+
+    @classmethod
+    def _make(cls, jobs: Path, spec: JobSpec, settings: Settings, *, overwrite: bool) -> Self:
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         before = [found.spec.job for found in cls.list_all(jobs)]
         named = spec.named(datetime.now(UTC))

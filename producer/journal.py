@@ -15,6 +15,7 @@ import orjson
 
 from common.errors import StoppedError
 from common.wire import Result
+from producer.disk import journal_refused
 from producer.journal_reader import JournalReader, MicroBatchRow, pack_seqs
 from producer.journal_schema import open_for_writing
 
@@ -60,6 +61,8 @@ class Journal(JournalReader):
         self.counts = checkpoint.counts
         self._out_bytes = checkpoint.out_bytes
         self._error_bytes = checkpoint.error_bytes
+        self.is_broken = False
+        """Whether a transaction failed: `counts` and `frontier` are ahead of the file, so no other may follow it."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -105,7 +108,7 @@ class Journal(JournalReader):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction, synced at its end; undone when the block raises.
+        """One transaction, synced at its end; undone when the block raises, and then it was the last one.
 
         Raises `StoppedError` when a newer collector owns the job (nothing is written), or the disk refuses.
         """
@@ -258,6 +261,9 @@ class Journal(JournalReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        if self.is_broken:
+            raise StoppedError("the journal takes no more after a write that failed", where=str(self._path))
+        self.is_broken = True
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -267,9 +273,8 @@ class Journal(JournalReader):
                 self._connection.rollback()
                 raise
         except sqlite3.Error as error:
-            raise StoppedError(
-                f"the journal cannot be written: {error}", where=str(self._path), do="make room on the disk"
-            ) from error
+            raise journal_refused(error, path=self._path) from error
+        self.is_broken = False
 
 
 def _stretch_of(rows: Sequence[tuple[int, int, int, bytes]], *, offset: int, error_offset: int) -> Stretch:

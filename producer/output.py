@@ -5,13 +5,21 @@ older collector writes equal bytes at equal places, and what a crash kept from t
 start. A crash while writing leaves a torn tail beyond what the journal knows as synced; `open` mends it.
 """
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from common.errors import RefusedError, StoppedError
+from common.errors import RefusedError
+from producer.disk import write_refused, writing_to
 from producer.input_file import sync_folder
 from producer.journal import Journal, Stretch
+
+_RESULTS = "the ordered file"
+_ERRORS = "errors.jsonl"
+_NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
+"""Somebody must give another place; with any other error the same one may be good later."""
 
 
 class Output:
@@ -44,21 +52,20 @@ class Output:
         return self
 
     def write(self, stretch: Stretch) -> None:
-        """Put `stretch` in its place; it is safe on disk only after `sync`. Raises `StoppedError` when it cannot be."""
-        _write_at(self._results, stretch.data, stretch.offset, self._results_path)
+        """Put `stretch` in its place; it is safe on disk only after `sync`. Raises `DiskError`."""
+        _write_at(self._results, stretch.data, stretch.offset, self._results_path, what=_RESULTS)
         if stretch.error_data:
             self._errors_written = True
-            _write_at(self._errors, stretch.error_data, stretch.error_offset, self._errors_path)
+            _write_at(self._errors, stretch.error_data, stretch.error_offset, self._errors_path, what=_ERRORS)
 
     def sync(self, *, frontier: int) -> None:
-        """Block until all that was written is on disk: every seq below `frontier`."""
-        try:
+        """Block until all that was written is on disk: every seq below `frontier`. Raises `DiskError`."""
+        with writing_to(self._results_path, what=_RESULTS):
             os.fdatasync(self._results)
-            if self._errors_written:
+        if self._errors_written:
+            with writing_to(self._errors_path, what=_ERRORS):
                 os.fdatasync(self._errors)
-                self._errors_written = False
-        except OSError as error:
-            raise _stopped(error, self._results_path) from error
+            self._errors_written = False
         self.synced_frontier = frontier
 
     def close(self) -> None:
@@ -70,16 +77,19 @@ class Output:
 
     def _mend(self, journal: Journal) -> None:
         needed, errors_needed = journal.synced_lengths()
-        self._results = _open(self._results_path)
-        self._errors = _open(self._errors_path)
-        if os.fstat(self._errors).st_size < errors_needed:
-            self._copy_errors(journal)
-        os.ftruncate(self._results, needed)
-        os.ftruncate(self._errors, errors_needed)
+        self._results = _open(self._results_path, what=_RESULTS)
+        self._errors = _open(self._errors_path, what=_ERRORS)
+        with writing_to(self._errors_path, what=_ERRORS):
+            if os.fstat(self._errors).st_size < errors_needed:
+                self._copy_errors(journal)
+            os.ftruncate(self._errors, errors_needed)
+        with writing_to(self._results_path, what=_RESULTS):
+            os.ftruncate(self._results, needed)
         for stretch in journal.unsynced():
             self.write(stretch)
         self.sync(frontier=journal.frontier)
-        sync_folder(self._results_path.parent)
+        with writing_to(self._results_path, what=_RESULTS):
+            sync_folder(self._results_path.parent)
 
     def _copy_errors(self, journal: Journal) -> None:
         """Write errors.jsonl anew from the ordered file, up to what is synced there."""
@@ -89,7 +99,7 @@ class Output:
         for offset, length in journal.failed_places():
             if offset + length > size:
                 return
-            _write_at(self._errors, os.pread(self._results, length, offset), at, self._errors_path)
+            _write_at(self._errors, os.pread(self._results, length, offset), at, self._errors_path, what=_ERRORS)
             at += length
 
 
@@ -109,22 +119,24 @@ def _check_length(path: Path, needed: int, *, untouched: bool) -> None:
         )
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, *, what: str) -> int:
+    """Raises `RefusedError` for a place that was never good, `DiskError` for a disk that takes no file now."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise RefusedError(f"the output cannot be opened: {error.strerror}", where=str(path)) from error
+        if error.errno in _NO_PLACE:
+            raise RefusedError(f"{what} cannot be opened: {error.strerror}", where=str(path)) from error
+        raise write_refused(error, what=what, path=path) from error
 
 
-def _write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
-    view = memoryview(data)
+def _write_at(descriptor: int, data: bytes, offset: int, path: Path, *, what: str) -> None:
+    """Write all of `data`, whole lines; where that fails, the file ends at a line end again."""
+    written = 0
     try:
-        while view:
-            written = os.pwrite(descriptor, view, offset)
-            view, offset = view[written:], offset + written
+        while written < len(data):
+            written += os.pwrite(descriptor, memoryview(data)[written:], offset + written)
     except OSError as error:
-        raise _stopped(error, path) from error
-
-
-def _stopped(error: OSError, path: Path) -> StoppedError:
-    return StoppedError(f"the output cannot be written: {error.strerror}", where=str(path), do="make room on the disk")
+        with suppress(OSError):  # the next start cuts it as well
+            if os.fstat(descriptor).st_size <= offset + written:  # longer: somebody else's, after a thaw
+                os.ftruncate(descriptor, offset + data.rfind(b"\n", 0, written) + 1)
+        raise write_refused(error, what=what, path=path) from error

@@ -14,6 +14,7 @@ from common.log import configure, redact
 from common.settings import Settings
 from producer.collector import Collector
 from producer.counts import Counts
+from producer.disk_need import saying_how_much
 from producer.embedded import EmbeddedServer
 from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
@@ -47,6 +48,7 @@ def run_job(directory: JobDirectory, *, settings: Settings, show: Show, until: U
         open_metrics_port(settings)
     with ExitStack() as open_:
         open_.enter_context(resumable(directory.spec.job))
+        open_.enter_context(saying_how_much(directory))
         interrupts = open_.enter_context(Interrupts())
         if directory.spec.worker is None:
             return run_on_fleet(directory, settings=settings, show=show, interrupts=interrupts, until=until)
@@ -89,7 +91,7 @@ def run_on_fleet(
 def _run_embedded(
     directory: JobDirectory, spec: EmbeddedWorker, *, settings: Settings, show: Show, interrupts: Interrupts
 ) -> Run:
-    server = EmbeddedServer(directory.path / "redis", log_path=directory.path / "logs" / "redis.log")
+    server = EmbeddedServer(directory.server_path, log_path=directory.path / "logs" / "redis.log")
     with JobLock(directory.path / "redis.lock"), server:
         show.say(f"job {directory.spec.job} on embedded {server.version} and {describe_worker(spec)}")
         settings = settings.model_copy(update={"redis_url": server.url})

@@ -12,6 +12,7 @@ from common.broker import make_app
 from common.errors import EngineStartError, RefusedError
 from common.log import Event, configure, get_logger
 from common.settings import load
+from common.talk import make_stderr_steady
 from worker.engines.vllm_child import register
 from worker.options import EXIT_CANNOT_START, EXIT_DIED, EXIT_DRAINED, EXIT_START_FAILED, WorkerOptions
 from worker.process import LeftEarlyError, WorkerProcess
@@ -28,6 +29,7 @@ def __getattr__(name: str) -> Any:
 
 def main() -> int:
     """Run one worker to its end; returns its exit code (`worker.options`)."""
+    make_stderr_steady()
     settings = load()
     configure(level=settings.log_level, file=settings.log_file)
     process = WorkerProcess(WorkerOptions.from_environment(), settings)

@@ -12,6 +12,7 @@ import typer
 from common.errors import BakehouseError, ExitCode
 from common.log import configure
 from common.settings import load
+from common.talk import make_stderr_steady
 from worker.cli_options import FlowerOptions, StartOptions
 from worker.flower_page import run_flower
 from worker.launch import plan_workers
@@ -110,6 +111,7 @@ app.command("flower", help=FLOWER_HELP, epilog=FLOWER_EXAMPLES)(Command(FlowerOp
 
 def main() -> None:
     """Run one verb; ends the process with its exit code, 3 for every uncaught error."""
+    make_stderr_steady()
     try:
         app()
     except BakehouseError as error:

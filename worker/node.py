@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import redis
 
@@ -98,5 +99,6 @@ def certify_abandoned(client: redis.Redis, *, roster: Roster) -> None:
     for entry in roster.abandoned():
         orphans = roster.end_orphans(entry)
         certify(client, entry.incarnation, Cause.OUTSIDE)
-        roster.settle(entry)
+        with suppress(OSError):  # certified again by the next supervisor, which does no harm
+            roster.settle(entry)
         log.warning(Event.WORKER_DIED, worker=entry.incarnation, cause=Cause.OUTSIDE.value, orphans=len(orphans))

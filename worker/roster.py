@@ -64,9 +64,14 @@ class Roster:
         )
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._folder / f".{incarnation}"
-        fresh.touch(mode=0o600)
-        fresh.write_text(entry.model_dump_json())
-        fresh.rename(self._file(incarnation))
+        try:
+            fresh.touch(mode=0o600)
+            fresh.write_text(entry.model_dump_json())
+            fresh.rename(self._file(incarnation))
+        except OSError:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise
 
     def remove(self, incarnation: str) -> None:
         """Forget a worker whose death is certified."""

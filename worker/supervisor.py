@@ -9,6 +9,7 @@ any two leaves an entry in the roster, and the next supervisor certifies it.
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import redis
 
@@ -105,7 +106,10 @@ class Supervisor:
         again = slot.restart_at is not None
         life = slot.start()
         assert slot.pid is not None
-        self._roster.add(life.incarnation, slot.pid)
+        try:
+            self._roster.add(life.incarnation, slot.pid)
+        except OSError as error:
+            self._miss_roster(error)
         event = Event.WORKER_RESTARTED if again else Event.WORKER_STARTED
         log.info(event, worker=life.incarnation, gpu=slot.plan.name, pid=slot.pid)
 
@@ -163,7 +167,8 @@ class Supervisor:
         cause = cause_of(life.status, out_of_memory=life.out_of_memory, told_to_leave=life.told_to_leave)
         held = cause == Cause.SELF or holds_any(self._client, life.incarnation)
         certify(self._client, life.incarnation, cause)
-        self._roster.remove(life.incarnation)
+        with suppress(OSError):  # certified again by the next supervisor, which does no harm
+            self._roster.remove(life.incarnation)
         slot.life = None
         if self._exit_code is not None:
             log.info(Event.WORKER_DRAINED, worker=life.incarnation, ended=str(life.status))
@@ -204,6 +209,14 @@ class Supervisor:
         elif 0 < self._give_up_after_s <= now - self._redis_lost_at and self._exit_code is None:
             self._say(f"Redis was away for {self._give_up_after_s:g} s: gave up")
             self._leave(ExitCode.NOT_FINISHED)
+
+    def _miss_roster(self, error: OSError) -> None:
+        """A worker without an entry works as any other; only its certificate is missed if this process is killed."""
+        log.warning(Event.ROSTER_REFUSED, reason=str(error))
+        self._say(
+            f"the list of this host's workers cannot be written: {error}; the work goes on, but if this process is"
+            " killed, what its workers hold waits until the holds expire"
+        )
 
     def _remind(self, now: float) -> None:
         """No silent wait: what is waited for, every minute."""
