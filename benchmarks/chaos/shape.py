@@ -1,0 +1,34 @@
+"""What is set up for one run of chaos: how many lines, which engine, which processes carry them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Verb = Literal["run", "collect", "enqueue", "embedded"]
+
+MODEL = "m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One set-up. Waiting times of the product are its defaults: the redo times depend on them."""
+
+    rows: int = 280
+    nodes: tuple[int, ...] = (2, 1)
+    """Supervisors, by how many workers each has."""
+    step_s: float = 0.04
+    """Of the simulated engine: one token for each request that runs."""
+    places: int = 8
+    batch_size: int = 8
+    verbs: tuple[Verb, ...] = ("run", "collect")
+    """Which commands carry the job, one of them a run: `run`; `enqueue` and then `collect`; `enqueue` that is struck;
+    `run` with its own server and workers."""
+    worker_flags: tuple[str, ...] = ()
+    job_flags: tuple[str, ...] = ()
+    poison: str | None = None
+    """What the simulated engine does to itself when it meets one of the poisonous lines: abort or kill."""
+    is_proxied: bool = False
+    """Whether all connections pass a proxy."""
+    is_clocked: bool = False
+    """Whether processes and server live by a clock that can be stepped."""
+    is_real: bool = False
+    """The real engine with the small model."""
