@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from producer.suspects import BLAMING
 from tests.jobs import only_job
-from tests.processes import live_workers, run_producer
+from tests.processes import live_workers, producer_command, run_producer
 from tests.servers import Server
 from tests.waiting import wait_until
 
@@ -35,10 +35,19 @@ def write_poisoned(path: Path, rows: int, poison: dict[int, str]) -> Path:
 
 def run_job(server: Server, source: Path, folder: Path, *more: object) -> subprocess.CompletedProcess[str]:
     """`producer run` of `source` on whatever workers there are, its output `out.jsonl`."""
-    where = ("-o", folder / "out.jsonl", "--jobs", folder / "jobs", "--redis-url", server.url)
-    ended = run_producer("run", source, *where, *more, timeout_s=170)
+    ended = run_producer(*_run(server, source, folder, *more), timeout_s=170)
     print(ended.stderr)
     return ended
+
+
+def job_command(server: Server, source: Path, folder: Path, *more: object) -> list[str]:
+    """The same as a command line."""
+    return producer_command(*_run(server, source, folder, *more))
+
+
+def _run(server: Server, source: Path, folder: Path, *more: object) -> list[object]:
+    where = ("-o", folder / "out.jsonl", "--jobs", folder / "jobs", "--redis-url", server.url)
+    return ["run", source, *where, *more]
 
 
 def ask(folder: Path, question: str) -> list[Any]:

@@ -20,7 +20,7 @@ from worker.outage import Outage
 LONGEST_WAIT_S = 300.0
 """For an empty engine; then the suspect goes back, for a worker that is empty sooner."""
 LOOK_S = 0.02
-NEXT_S = 0.5
+NEXT_S = 0.3
 """How long the gate stays closed after a suspect, so that the next one finds the engine still empty."""
 ARM_PAUSE_S = 1.0
 MOST_ARMS = 15

@@ -40,6 +40,7 @@ PRODUCER = {
     "bakehouse_window_bytes": ("gauge", set()),
     "bakehouse_journaled_results": ("counter", {"outcome"}),
     "bakehouse_redeliveries": ("counter", set()),
+    "bakehouse_poison": ("counter", set()),
     "bakehouse_duplicates": ("counter", set()),
     "bakehouse_frontier_lag_requests": ("gauge", set()),
     "bakehouse_journal_seconds": ("histogram", set()),
