@@ -29,15 +29,22 @@ def redis_url(settings: Settings) -> str:
 def make_client(url: str, *, socket_timeout_s: float = 10.0) -> redis.Redis:
     """A plain client of the server at `url` (redis, rediss or unix); connects at its first call.
 
-    A call is tried once: what to do about a lost reply is decided where the call is made.
+    A call is tried once: what to do about a lost reply is decided where the call is made. Raises `RefusedError` for
+    what is no such address.
     """
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=socket_timeout_s,
-        socket_connect_timeout=socket_timeout_s,
-        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
-        retry=Retry(NoBackoff(), 0),
-    )
+    try:
+        client = redis.Redis.from_url(
+            url,
+            socket_timeout=socket_timeout_s,
+            socket_connect_timeout=socket_timeout_s,
+            **({} if url.startswith("unix:") else {"socket_keepalive": True}),
+            retry=Retry(NoBackoff(), 0),
+        )
+        client.connection_pool.make_connection()
+    except (ValueError, TypeError) as error:
+        do = "redis://, rediss:// or unix://, as in redis://user:password@host:6379/0"
+        raise RefusedError(f"no address of a Redis server: {error}", where=redact(url), do=do) from error
+    return client
 
 
 def check_server(client: redis.Redis, *, url: str) -> str:
@@ -53,7 +60,9 @@ def check_server(client: redis.Redis, *, url: str) -> str:
     except redis.AuthenticationError as error:
         raise RefusedError(f"Redis refuses the login: {error}", where=where, do="check user and password") from error
     except redis.ResponseError as error:
-        raise RefusedError(f"Redis refuses: {error}", where=where) from error
+        raise RefusedError(
+            f"Redis refuses: {error}", where=where, do="Redis 7.0 or newer, or Valkey, and a user who may use it"
+        ) from error
     except (redis.RedisError, OSError) as error:
         raise StoppedError(f"Redis cannot be reached: {error}", where=where, do="start it, or check the URL") from error
     if "valkey_version" in facts:
@@ -96,6 +105,8 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # a full server refuses what a consumer declares: no reason to die
+        worker_enable_prefetch_count_reduction=False,  # after a lost connection one message at a time: admission counts
         broker_transport_options={
             # kombu would note each message in Redis until it is acked, and give it back after the visibility timeout: a
             # fifth of a message's cost, for what the janitor does within seconds
@@ -113,8 +124,8 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
 
 
 def make_queue(name: str) -> Queue:
-    """The Celery queue `name`, as producer and worker both declare it."""
-    return Queue(name, Exchange("bakehouse", type="direct"), routing_key=name)
+    """The Celery queue `name`: a list in Redis, which needs no declaration, so that a full server refuses none."""
+    return Queue(name, Exchange("bakehouse", type="direct"), routing_key=name, no_declare=True)
 
 
 def celery_url(url: str) -> str:

@@ -46,6 +46,7 @@ class Event(StrEnum):
     REDIS_LOST = "redis_lost"
     REDIS_FOUND = "redis_found"
     REDIS_STARTED = "redis_started"
+    CONTROL_REFUSED = "control_refused"
     JOB_CREATED = "job_created"
     JOB_CONTINUED = "job_continued"
     JOB_FINISHED = "job_finished"

@@ -40,6 +40,8 @@ WAITING_LOOK_S = 0.25
 SHORTEST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 2.0
 """Between two tries to reach a lost Redis."""
+WITHDRAW_S = 2.0
+"""A finished job is tried to be taken out of Redis for so long."""
 FULL_DISK_S = 10.0
 """So long Redis may refuse writes for want of room on its disk."""
 
@@ -136,13 +138,15 @@ class Collector:
         """Receive, feed, and look when it is time; returns how many lines were fed or read."""
         self._check_stop()
         began_s = time.monotonic()
+        received = self._receiver.receive()  # first: it makes room on a server that refuses what a look may want
+        if received:
+            self._patience.progress(now_s=began_s)
         if began_s >= self._next_look_s:
             self._look(began_s)
-        received = self._receiver.receive()
         self._janitor.let_suspects_travel(now_s=began_s)
         fed = 0 if self._job.full else self._feeder.feed(self._around.limits, capacity=self._job.fleet.capacity())
         now_s = time.monotonic()
-        if received or fed:
+        if fed:
             self._patience.progress(now_s=now_s)
         self._tell(now_s)
         if fed < STEP_ROWS:  # gather results for a while: one commit for many entries
@@ -167,8 +171,7 @@ class Collector:
             except FencedError:
                 self._next_look_s = 0.0  # the look finds another epoch, and takes the job again or stops
             except redis.OutOfMemoryError:
-                self._job.full = True
-                time.sleep(TURN_S)
+                self._bear_full_memory()
             except redis.RedisError as error:
                 self._lose(error)
             else:
@@ -210,6 +213,14 @@ class Collector:
                 is_full=path is None or is_disk_full(path),
                 do=MAKE_ROOM,
             ) from error
+
+    def _bear_full_memory(self) -> None:
+        """Redis takes no hint just now: feed nothing and look again later; what comes in meanwhile makes room."""
+        now_s = time.monotonic()
+        self._job.full = True
+        self._next_look_s = now_s + self._settings.look_s
+        self._wait_for("Redis is full: it takes no hints", now_s)
+        time.sleep(TURN_S)
 
     def _wait_for(self, reason: str | None, now_s: float) -> None:
         self._on_waiting(reason)
@@ -263,8 +274,13 @@ class Collector:
         """How a finished job ended; what Redis still has of it goes. A crash before: the next start does the same."""
         checkpoint = self._journal.checkpoint()
         counts, exit_code, job = checkpoint.counts, checkpoint.exit_code or 0, self._directory.spec.job
-        try:
-            withdraw(self._client, job, epoch=checkpoint.epoch, counts=counts, exit_code=exit_code)
-        except redis.RedisError as error:  # its keys have a lifetime
-            log.warning(Event.REDIS_LOST, job=job, error=str(error))
-        return Outcome(counts, exit_code, "done", None)
+        until_s = time.monotonic() + WITHDRAW_S
+        while True:
+            try:
+                withdraw(self._client, job, epoch=checkpoint.epoch, counts=counts, exit_code=exit_code)
+            except redis.RedisError as error:
+                if time.monotonic() < until_s:
+                    time.sleep(TURN_S)
+                    continue
+                log.warning(Event.REDIS_LOST, job=job, error=str(error))  # its keys have a lifetime
+            return Outcome(counts, exit_code, "done", None)

@@ -3,12 +3,11 @@
 Copies of what the journal has, written under the collector's epoch alone, so that a stale one changes nothing.
 """
 
-from contextlib import suppress
-
 import redis
 
 from common import keys
 from common.claims import Claims
+from common.notes import note
 from producer.counts import Counts
 from producer.job import Job
 from producer.ownership import manifest_of
@@ -27,8 +26,7 @@ class Notice:
     def renew(self, *, now_s: float) -> None:
         """Say that the collector lives and how far it is; hourly, start the keys' lifetime anew."""
         job = self._job
-        with suppress(redis.OutOfMemoryError):  # full: who is there already is told from the rest
-            job.client.hset(keys.JOBS, job.id, manifest_of(job))
+        note(job.client, keys.JOBS, {job.id: manifest_of(job)})
         self._seen += 1
         seen = f"{job.journal.epoch}.{self._seen}"
         job.claims.amend(job.id, epoch=job.journal.epoch, fields={"seen": seen, **fields_of(job.journal.counts)})

@@ -14,6 +14,9 @@ from producer.counts import Counts
 
 FIRST_LINE_S = 9.0
 LINE_S = 60.0
+REASON_S = 5.0
+"""What is waited for is said after so long, whenever the last line was."""
+TURN_S = 0.5
 _RATE_WINDOW_S = 30.0
 
 
@@ -116,7 +119,7 @@ class Bar:
 
 
 class Lines:
-    """A line within 10 s, then one a minute, also when no counts come."""
+    """A line within 10 s, then one a minute, also when no counts come; one more soon after a wait begins."""
 
     def __init__(self, console: Console, *, name: str = "") -> None:
         """`name` stands before each line, where several jobs share a console."""
@@ -125,6 +128,8 @@ class Lines:
         self._pacer = Pacer()
         self._counts: Counts | None = None
         self._reason: str | None = None
+        self._unsaid_s: float | None = None
+        """Since when something has been waited for that no line has said yet."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, name="progress", daemon=True)
 
@@ -141,7 +146,11 @@ class Lines:
         self._console.print(self._prefix + text, markup=False, highlight=False, soft_wrap=True)
 
     def wait(self, reason: str | None) -> None:
-        """`reason` in the next line."""
+        """`reason` in the next line, which comes soon if it was another before (what follows a colon may change)."""
+        if reason is None:
+            self._unsaid_s = None
+        elif reason.partition(":")[0] != (self._reason or "").partition(":")[0]:
+            self._unsaid_s = time.monotonic()
         self._reason = reason
 
     def update(self, counts: Counts) -> None:
@@ -151,9 +160,12 @@ class Lines:
         self._counts = counts
 
     def _tick(self) -> None:
-        wait_s = FIRST_LINE_S
-        while not self._over.wait(wait_s):
-            wait_s = LINE_S
+        due_s = time.monotonic() + FIRST_LINE_S
+        while not self._over.wait(min(TURN_S, max(0.0, due_s - time.monotonic()))):
+            now_s, unsaid_s = time.monotonic(), self._unsaid_s
+            if now_s < due_s and (unsaid_s is None or now_s < unsaid_s + REASON_S):
+                continue
+            due_s, self._unsaid_s = now_s + LINE_S, None
             parts = [self._reason] if self._reason else []
             if self._counts is not None:
                 parts.append(describe(self._counts, self._pacer.pace(self._counts, now_s=time.monotonic())))

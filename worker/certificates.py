@@ -11,6 +11,7 @@ import redis
 
 from common import keys
 from common.claims import Claims
+from common.notes import note
 from worker.options import (
     EXIT_ABORTED,
     EXIT_CANNOT_START,
@@ -73,11 +74,8 @@ def certify(client: redis.Redis, incarnation: str, cause: Cause) -> None:
 
     Raises `redis.RedisError`.
     """
-    with client.pipeline(transaction=False) as pipe:
-        pipe.hset(keys.DIED, incarnation, cause.value)
-        pipe.expire(keys.DIED, keys.DIED_LIFETIME_S)
-        pipe.unlink(keys.worker(incarnation))
-        pipe.execute()
+    note(client, keys.DIED, {incarnation: cause.value}, lifetime_s=keys.DIED_LIFETIME_S)
+    client.unlink(keys.worker(incarnation))
 
 
 def holds_any(client: redis.Redis, incarnation: str) -> bool:

@@ -8,22 +8,31 @@ import logging
 import signal
 import socket
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import redis
 from celery import Celery, signals
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state as celery_state
 from celery.worker.control import Panel
 from celery.worker.heartbeat import Heart
+from celery.worker.pidbox import Pidbox
+from kombu import Connection
 
 from common import keys
+from common.log import Event, get_logger
 from worker.admission import Admission, gate_step
 from worker.ending import Ending
 from worker.engines.base import EngineFacts
 
 LEAST_THREADS = 16
 MOST_THREADS = 512
+RECONNECT_S = 4.0
+"""Longest pause between two tries to reach a lost Redis."""
 _HANDLED = (signal.SIGTERM, signal.SIGINT)
+
+log = get_logger(__name__)
 
 
 def queues_of(facts: EngineFacts) -> tuple[str, ...]:
@@ -74,7 +83,7 @@ def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission,
 
 
 def _wait_for_nobody(ending: Ending) -> None:
-    """Replace the two waits without an end in Celery: of its heartbeat for Redis, of its shutdown for what runs.
+    """Replace long waits in Celery: its heartbeat's for Redis, its shutdown's for what runs, those between two tries.
 
     The heartbeat's held up the whole consumer, a drain too; its news go out with the next connection all the same.
     """
@@ -84,7 +93,22 @@ def _wait_for_nobody(ending: Ending) -> None:
         return {"ok": "draining"}
 
     Heart._send = functools.partialmethod(Heart._send, retry=False)
+    # kombu's pauses grow to half a minute
+    Connection.ensure_connection = functools.partialmethod(Connection.ensure_connection, interval_max=RECONNECT_S)
+    Pidbox.start = _if_there_is_room(Pidbox.start)
     Panel.data["shutdown"] = shut_down
+
+
+def _if_there_is_room(start: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A full server takes no declaration of the remote control's queue: work goes on without it."""
+
+    def start_if_there_is_room(pidbox: Any, consumer: Any) -> None:
+        try:
+            start(pidbox, consumer)
+        except redis.OutOfMemoryError as error:
+            log.warning(Event.CONTROL_REFUSED, reason=str(error))
+
+    return start_if_there_is_room
 
 
 def tell_to_stop() -> None:

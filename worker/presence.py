@@ -13,9 +13,9 @@ from importlib import metadata
 from typing import Literal
 
 import redis
-from redis.typing import EncodableT, FieldT
 
 from common import keys
+from common.notes import note
 from worker.engines.base import EngineFacts
 from worker.outage import Outage
 
@@ -80,13 +80,9 @@ class Presence:
         with self._lock:
             if self._stopped.is_set():
                 return
-            now = self._fields | self._counts()
-            fields: dict[FieldT, EncodableT] = dict(now.items())
+            fields = self._fields | self._counts()
             try:
-                with self._client.pipeline(transaction=True) as pipe:
-                    pipe.hset(self._key, mapping=fields)
-                    pipe.expire(self._key, keys.WORKER_LIFETIME_S)
-                    pipe.execute()
+                note(self._client, self._key, fields, lifetime_s=keys.WORKER_LIFETIME_S)
             except redis.RedisError as error:
                 self._outage.missed(error)
             else:

@@ -50,6 +50,23 @@ def test_lines_come_without_any_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.getvalue() == "no live worker serves smollm2\n"
 
 
+def test_a_wait_that_begins_later_is_said_soon_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "REASON_S", 0.05)
+    monkeypatch.setattr(progress, "TURN_S", 0.01)
+    output = io.StringIO()
+    with Lines(Console(file=output, width=200)) as lines:
+        for seconds in (1, 2):
+            lines.wait(f"the local worker starts: {seconds} s")
+        wait_until(output.getvalue, timeout_s=5, description="what is waited for")
+        lines.wait("Redis does not answer: connection refused")
+        wait_until(lambda: "refused" in output.getvalue(), timeout_s=5, description="what is waited for now")
+        lines.wait(None)
+    assert output.getvalue().splitlines() == [
+        "the local worker starts: 2 s",
+        "Redis does not answer: connection refused",
+    ]
+
+
 def test_a_bar_only_on_a_terminal() -> None:
     assert isinstance(make_show(Console(file=io.StringIO())), Lines)
     terminal = io.StringIO()
