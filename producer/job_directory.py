@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -73,7 +73,7 @@ class JobDirectory:
 
     @classmethod
     def _make(cls, jobs: Path, spec: JobSpec, settings: Settings, *, overwrite: bool) -> Self:
-        jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_durable(jobs)
         before = [found.spec.job for found in cls.list_all(jobs)]
         named = spec.named(datetime.now(UTC))
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=jobs))
@@ -190,8 +190,18 @@ def _fill(draft: Path, spec: JobSpec, settings: Settings) -> JobSpec:
     effective = settings.model_dump(mode="json", exclude={"redis_url"})
     _write(draft / "config" / "inference_config.yaml", yaml.safe_dump(effective, sort_keys=False).encode())
     _write(draft / "job.json", spec.model_dump_json(indent=2).encode() + b"\n")
-    sync_folder(draft)
+    for name in ("input", "config", "."):
+        sync_folder(draft / name)
     return spec
+
+
+def _make_durable(folder: Path) -> None:
+    """Make `folder` and the parents that are missing, so that none of them is gone after a power cut."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in {folder, *missing}:  # `folder` also where it is there: who made it may have been killed
+        with suppress(PermissionError):  # a folder of somebody else's, which may not be opened
+            sync_folder(path.parent)
 
 
 def _check_unmade(jobs: Path, spec: JobSpec, before: list[str]) -> None:
@@ -225,8 +235,10 @@ def _take_output(jobs: Path, spec: JobSpec, *, overwrite: bool) -> None:
     for owner in _owners(jobs, Path(spec.output)):
         owner.superseded_path.unlink(missing_ok=True)
         _write(owner.superseded_path, spec.job.encode())
+        sync_folder(owner.path)
     if overwrite:
         Path(spec.output).unlink(missing_ok=True)
+        sync_folder(Path(spec.output).parent)
 
 
 def _check_existing_output(output: Path, owners: list[JobDirectory], *, overwrite: bool) -> None:

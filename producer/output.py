@@ -90,6 +90,8 @@ class Output:
         self.sync(frontier=journal.frontier)
         with writing_to(self._results_path, what=_RESULTS):
             sync_folder(self._results_path.parent)
+        with writing_to(self._errors_path, what=_ERRORS):
+            sync_folder(self._errors_path.parent)
 
     def _copy_errors(self, journal: Journal) -> None:
         """Write errors.jsonl anew from the ordered file, up to what is synced there."""
