@@ -18,6 +18,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent
 SMALL_MODEL = ROOT / "models" / "smollm2"
+SHOWN_CHARACTERS = 4_000
 VLLM_FLAGS = ("--", "--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "512M")
 
 
@@ -51,7 +52,10 @@ def run_producer(*arguments: object, timeout_s: float = 120) -> subprocess.Compl
 
 @contextmanager
 def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`command` running in a session of its own, its output in `log`; ended with all it started at the end."""
+    """`command` running in a session of its own, its output in `log`; ended with all it started at the end.
+
+    The log's end is printed, for whoever reads of a failed test.
+    """
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, env=environment(**more), stdout=output, stderr=output, start_new_session=True
@@ -70,6 +74,7 @@ def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subpr
         for child in children:
             if child.is_running():
                 child.kill()
+        print(f"the end of {log}:\n{log.read_text(errors='replace')[-SHOWN_CHARACTERS:]}")
 
 
 @contextmanager

@@ -148,6 +148,7 @@ def test_a_hung_engine_ends_its_worker(valkey_server: Server, job: Job, log: Pat
         worker.hint(7, n=2)
         assert worker.end() == 70
         assert worker.events()[-1]["event"] == "engine_hung"
+        assert "Thread 0x" in log.read_text(), "and where each thread stood"
         assert job.stage(7) == "HELD", "the janitor takes it, by the certificate"
 
 
