@@ -53,6 +53,7 @@ def threads_for(target: int, *, batch_size: int) -> int:
 def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission, ending: Ending) -> Any:
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
     _quiet_celery()
+    _wait_for_nobody(ending)
     app.conf.result_backend_thread_safe = True  # or each thread looks for the back end that we do not have
     app.steps["consumer"].add(gate_step(admission))
 
@@ -78,7 +79,6 @@ def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission,
 
     worker.install_platform_tweaks = install_handlers
     worker.set_process_status = _leave_title_alone
-    _wait_for_nobody(ending)
     return worker
 
 
