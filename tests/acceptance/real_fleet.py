@@ -16,6 +16,7 @@ from common import keys
 from common.settings import Settings
 from tests.acceptance.engine_thread import MODEL, TINY_FLAGS
 from tests.collecting import Bench, Running
+from tests.faults.memory_group import MemoryGroup
 from tests.models import tiny_model
 from tests.processes import alive, await_gone, descendants, environment, live_workers, worker_command
 from tests.servers import VALKEY, Server
@@ -39,8 +40,9 @@ class Life:
 class RealFleet:
     """The supervisor, its workers, and the jobs they are given."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, group: MemoryGroup | None = None) -> None:
         self.folder = folder
+        self._group = group
         self.server = Server(VALKEY, folder / "data").start()
         self.client = self.server.client()
         self.log = folder / "workers.log"
@@ -56,6 +58,8 @@ class RealFleet:
             *("--workers", workers, "--drain-timeout", 20, "--", *TINY_FLAGS),
         )
         knobs = {"BAKEHOUSE_HANG_S": f"{HANG_S:g}", "BAKEHOUSE_PRESENCE_S": "0.5", "BAKEHOUSE_PUBLISH_S": "0.2"}
+        if self._group is not None:
+            command = self._group.joined(command)
         env = environment(XDG_CACHE_HOME=str(self.folder / "cache"), **knobs)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(command, env=env, stdout=output, stderr=output, start_new_session=True)
