@@ -72,6 +72,8 @@ def remedy_for(batch: OpenMicroBatch, seen: Seen | None, now: Circumstances) -> 
     """What `batch`, open in the journal and `seen` in Redis, calls for. Notes in `batch` what was seen of its hold."""
     if seen is None:
         return Remedy(Do.OFFER)
+    if seen.st == "HELD" and (cause := now.died.get(seen.worker or "")) is not None:
+        return Remedy(Do.EXPIRE, cause=cause)  # before anything else: a repair would leave the loss unknown
     lost = _lost_results(batch, seen, now)
     if lost:
         return Remedy(Do.REPAIR, mask=lost)
@@ -99,8 +101,6 @@ def _held(batch: OpenMicroBatch, seen: Seen, now: Circumstances) -> Remedy:
     token = seen.token or ""
     if batch.hold is None or (batch.hold.token, batch.hold.beat) != (token, seen.beat):
         batch.hold = Hold(token, seen.beat, now.now_s)
-    if (cause := now.died.get(seen.worker or "")) is not None:
-        return Remedy(Do.EXPIRE, cause=cause)
     if now.now_s - batch.hold.since_s >= now.expire_s:
         return Remedy(Do.EXPIRE, cause=VANISHED)
     return NOTHING

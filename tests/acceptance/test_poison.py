@@ -83,7 +83,7 @@ def test_poison_among_deaths_by_chance(
 
 def kill_one_at_work(client: redis.Redis, folder: Path) -> None:
     """Kill -9 a worker that holds some of the job."""
-    victims: list[bytes] = []
+    victims: list[bytes | str] = []
 
     def look() -> bool:
         if not any((folder / "jobs").glob("*/journal.sqlite")):

@@ -117,3 +117,26 @@ def test_the_gate_stands_before_celerys_own() -> None:
         admission.move(-10)
         assert qos.can_consume()
     assert calls == ["first", "second"]
+
+
+def test_a_suspect_holds_messages_back_and_the_next_comes_alone() -> None:
+    admission = Admission(80)
+    woken: list[int] = []
+    admission.on_reopen(lambda: woken.append(1))
+    admission.received("suspect", 1)
+    with admission.held_back():
+        admission.begun("suspect")
+        assert not admission.is_open()
+        with admission.held_back():
+            pass
+        assert not admission.is_open(), "another suspect waits"
+        assert woken == []
+    assert woken == [1]
+    assert admission.is_open()
+    admission.received("a", 32)
+    assert not admission.is_open(), "it may be the next suspect"
+    admission.move(+32)
+    admission.begun("a")
+    assert woken == [1, 1]
+    admission.received("b", 32)
+    assert admission.is_open()

@@ -97,6 +97,13 @@ EMPTY = now(empty_queues=frozenset({"q"}))
         pytest.param(
             batch(), seen("HELD"), now(died={"w": "self"}), Remedy(Do.EXPIRE, cause="self"), id="certified dead"
         ),
+        pytest.param(
+            batch(doubt=Doubt(1, 3)),
+            seen("HELD", got=1),
+            now(died={"w": "self"}, empties=9),
+            Remedy(Do.EXPIRE, cause="self"),
+            id="certified dead, and an entry is lost: the loss first",
+        ),
         pytest.param(batch(), seen("HELD"), now(died={"x": "self"}), NOTHING, id="another one's certificate"),
         pytest.param(batch(), seen("FULL", got=15), now(), NOTHING, id="full, first seen"),
         pytest.param(
@@ -135,3 +142,10 @@ def test_a_hold_is_observed_from_its_first_sight() -> None:
     assert remedy_for(known, seen("HELD"), now(now_s=120.0)).do == Do.EXPIRE
     assert remedy_for(known, seen("READY"), now(now_s=121.0)) == NOTHING
     assert known.hold is None
+
+
+def test_a_suspect_without_a_hint_waits_for_its_turn() -> None:
+    solo = OpenMicroBatch(ROW._replace(kind="solo", seqs=(0,)))
+    assert remedy_for(solo, seen("READY"), EMPTY) == NOTHING
+    solo.hint = HINT
+    assert remedy_for(solo, seen("READY"), EMPTY) == Remedy(Do.HINT), "it was its turn, and the hint is lost"

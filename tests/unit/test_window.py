@@ -43,6 +43,19 @@ def test_a_micro_batch_from_the_journal_counts_what_is_missing() -> None:
     assert window.settle([result(11)]) == [4]
 
 
+def test_a_parted_micro_batch_lets_each_request_travel_once() -> None:
+    window = Window()
+    old = window.add(row(1, (0, 1, 2, 3)))
+    assert window.settle([result(1)]) == []
+    rest, solo = window.part(old, [row(2, (0, 3)), row(3, (2,))._replace(kind="solo")])
+    assert (window.requests, window.payload_bytes) == (3, 200)
+    assert (window.open, window.solos) == ({2: rest, 3: solo}, {3: solo})
+    assert window.settle([result(2), result(3)]) == [3], "also where an entry of the old one brings it"
+    assert (rest.got, window.requests) == (0b10, 1)
+    window.remove([3])
+    assert (window.open, window.solos) == ({2: rest}, {})
+
+
 @pytest.mark.parametrize(
     ("capacity", "live_jobs", "cap", "expected"),
     [
