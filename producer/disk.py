@@ -44,8 +44,11 @@ def write_refused(error: OSError, *, what: str, path: Path) -> DiskError:
 def journal_refused(error: sqlite3.Error, *, path: Path) -> DiskError:
     """`error` of SQLite over the journal at `path`."""
     is_full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or is_disk_full(path.parent)
-    why, do = ("the disk is full", MAKE_ROOM) if is_full else (str(error), "check the disk, and the limits on files")
-    return DiskError("the journal", why=why, path=path, is_full=is_full, do=do)
+    if is_full or is_read_only(path.parent):
+        known = OSError(errno.ENOSPC if is_full else errno.EROFS, os.strerror(errno.EROFS))
+        return write_refused(known, what="the journal", path=path)
+    do = "check the disk, and the limit on the size of files (ulimit -f)"
+    return DiskError("the journal", why=str(error), path=path, is_full=False, do=do)
 
 
 def is_disk_full(folder: Path) -> bool:
@@ -55,6 +58,14 @@ def is_disk_full(folder: Path) -> bool:
     except OSError:
         return False
     return facts.f_bavail * facts.f_frsize < _LAST_PAGE_BYTES
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether the file system that holds `folder` is mounted so."""
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 @contextmanager

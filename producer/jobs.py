@@ -5,6 +5,7 @@ from pathlib import Path
 from common.errors import ExitCode, RefusedError
 from common.settings import Settings
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
+from producer.disk_need import saying_how_much
 from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
@@ -12,7 +13,7 @@ from producer.journal_reader import JournalReader, read_checkpoint
 from producer.outcome import Outcome, status_of
 from producer.progress import Show
 from producer.reader import hash_id
-from producer.session import Run, run_job
+from producer.session import Run, resumable, run_job
 from producer.submission import make_spec
 from producer.summary import Summary
 
@@ -100,7 +101,8 @@ def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
 
 def finish(directory: JobDirectory, *, settings: Settings, show: Show) -> Summary:
     """Run the job in `directory` until it is done; a job that is done already only says what it came to."""
-    done = read_summary(directory)
+    with resumable(directory.spec.job), saying_how_much(directory):
+        done = read_summary(directory)
     if done is not None:
         show.say(f"job {directory.spec.job} was finished before; --fresh runs it again")
         return done

@@ -3,11 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
 from common import keys
+from tests.faults.small_disk import NoSmallDiskError, SmallDisk, mounted
 from tests.servers import REDIS, VALKEY, Server
 
 NAMED_WITHOUT_LIFETIME = ("_kombu.binding", keys.QUEUE_PREFIX, keys.JOBS, keys.DIED)
@@ -48,6 +50,16 @@ def any_redis(any_server: Server) -> Iterator[redis.Redis]:
 def valkey(valkey_server: Server) -> Iterator[redis.Redis]:
     """A client of the embedded default, emptied; afterwards every key left must have a lifetime or a name."""
     yield from _emptied(valkey_server)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """An empty small disk of the test's own."""
+    try:
+        with mounted(tmp_path / "disk") as disk:
+            yield disk
+    except NoSmallDiskError:
+        pytest.skip("no small disk can be mounted here: root is needed, and a loop device or tmpfs")
 
 
 def _emptied(server: Server) -> Iterator[redis.Redis]:

@@ -70,6 +70,8 @@ def test_a_failed_transaction_leaves_nothing(journal: Journal) -> None:
 
     with pytest.raises(KeyError):
         fail()
+    with pytest.raises(StoppedError, match="after a write that failed"):
+        fail()
     journal = again(journal)
     assert journal.counts.done == 0
     assert [got for _, got in journal.open_micro_batches()] == [0, 0]
