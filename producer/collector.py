@@ -118,7 +118,12 @@ class Collector:
         open_.callback(self._gauges.clear)
         now_s = time.monotonic()
         self._notice = Notice(self._job, now_s=now_s)
-        self._patience = Patience(give_up_after_s=self._settings.give_up_after_s, say=self._say, now_s=now_s)
+        self._patience = Patience(
+            give_up_after_s=self._settings.give_up_after_s,
+            say=self._say,
+            now_s=now_s,
+            blind_s=self._settings.socket_timeout_s + LONGEST_PAUSE_S,
+        )
 
     def _run(self, until: Until) -> Outcome:
         self._patiently(lambda: ownership.take(self._job))

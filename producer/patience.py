@@ -3,6 +3,7 @@
 Pure: time is passed in, and what is to be said is handed to a callback.
 """
 
+import math
 from collections.abc import Callable
 
 from common.errors import StoppedError
@@ -14,9 +15,16 @@ SAID_EVERY_S = 60.0
 class Patience:
     """One collector's waiting, by its monotonic time."""
 
-    def __init__(self, *, give_up_after_s: float, say: Callable[[str, float], None], now_s: float) -> None:
-        """`give_up_after_s`: 0 = never. `say` gets what is waited for and for how many seconds so far."""
+    def __init__(
+        self, *, give_up_after_s: float, say: Callable[[str, float], None], now_s: float, blind_s: float = math.inf
+    ) -> None:
+        """`give_up_after_s`: 0 = never. `say` gets what is waited for and for how many seconds so far.
+
+        `blind_s`: who was not asked for longer stood still itself, as in a laptop's sleep, and did not wait meanwhile.
+        """
         self._give_up_after_s = give_up_after_s
+        self._blind_s = blind_s
+        self._asked_s = now_s
         self._say = say
         self._progress_s = now_s
         self._since_s = now_s
@@ -29,6 +37,9 @@ class Patience:
 
         Raises `StoppedError` when nothing has moved for too long.
         """
+        asleep_s = max(0.0, now_s - self._asked_s - self._blind_s)
+        self._asked_s = now_s
+        self._progress_s += asleep_s
         if (reason is None) != (self.reason is None):
             self._since_s, self._said_s = now_s, None
         self.reason = reason

@@ -22,6 +22,8 @@ from worker.options import EXIT_DIED, EXIT_STOPPED
 from worker.outage import Outage
 
 LOOK_S = 1.0
+BLIND_S = 2.0
+"""Between two looks no more time than this counts: who stood still too (a laptop's sleep) cannot tell."""
 QUEUE_LOOK_S = 5.0
 STILL_S = 10.0
 """A loop that has not moved for so long is not healthy; it is dead only after `hang_s`."""
@@ -127,8 +129,12 @@ class Watchdog:
             self._look_at_queue(now)
 
     def _run(self) -> None:
+        looked_at = watched_s = time.monotonic()
         while not self._stopped.wait(LOOK_S):
-            self.look(time.monotonic())
+            now = time.monotonic()
+            watched_s += min(now - looked_at, BLIND_S)
+            looked_at = now
+            self.look(watched_s)
 
     async def _check_engine(self) -> None:
         try:

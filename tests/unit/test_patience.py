@@ -43,3 +43,11 @@ def test_progress_starts_the_patience_anew() -> None:
     patience.wait_for("x", now_s=118.9)
     with pytest.raises(StoppedError):
         patience.wait_for("x", now_s=119.0)
+
+
+def test_who_stood_still_did_not_wait() -> None:
+    patience = Patience(give_up_after_s=60.0, say=lambda *_: None, now_s=0.0, blind_s=12.0)
+    for now_s in (10.0, 20.0, 30.0, 5000.0, 5010.0):
+        patience.wait_for("x", now_s=now_s)
+    with pytest.raises(StoppedError):
+        patience.wait_for("x", now_s=5018.0)
