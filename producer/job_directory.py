@@ -258,7 +258,13 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with create_private(path) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    """Make the file `path`, synced: whole, or not at all where the disk is full."""
+    file = create_private(path)
+    try:
+        with file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.claim_types import Entry
-from common.errors import ErrorKind, StoppedError, WireError
+from common.errors import ErrorKind, WireError
 from common.log import Event, get_logger
 from common.wire import Result, unpack_results
 from producer import metrics
+from producer.disk import writing_to
 from producer.job import FencedError, Job
 from producer.journal_reader import MicroBatchRow
 from producer.output import Output
@@ -142,11 +143,9 @@ class Receiver:
     def _quarantine(self, entry: Entry, error: WireError) -> None:
         """Keep what cannot be read for a person to look at, then let it go; its requests run again."""
         folder: Path = self._job.directory.quarantine_path
-        try:
+        with writing_to(folder, what="an entry for quarantine"):
             folder.mkdir(mode=0o700, exist_ok=True)
             (folder / f"{entry.id}.entry").write_bytes(entry.blob)
-        except OSError as failed:
-            raise StoppedError(f"nothing can be put into quarantine: {failed.strerror}", where=str(folder)) from failed
         log.error(Event.ENTRY_QUARANTINED, job=self._job.id, entry=entry.id, mb=entry.mb, why=error.what)
         self._settled.append(entry.id)
 

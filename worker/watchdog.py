@@ -178,7 +178,8 @@ class Watchdog:
             self._ending.die(EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=f"Redis away for {away_s:.0f} s")
 
     def _look_at_queue(self, now: float) -> None:
-        may_take = self._admission.has_room and not self._ending.is_leaving
+        """A server on a full disk tells how long its queues are, and gives nothing out: that is an outage."""
+        may_take = self._admission.has_room and not self._ending.is_leaving and self._outage.lasted_s() == 0
         starved_s = self._received.seconds(
             self._admission.received_total, now=now, counts=may_take and self._queue_waits()
         )

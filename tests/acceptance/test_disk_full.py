@@ -100,6 +100,8 @@ def test_full_disk_under_the_journal_or_the_ordered_file(scene: Scene, disk: Sma
         assert still_full.returncode == 3, still_full.stderr
         check_talk(still_full.stderr, said="the disk is full", where=where, is_full=True, job=scene.job)
         assert scene.output.read_bytes() == kept, "the file changed on a full disk"
+        asked = run_producer("get", scene.job, "r-0", "--jobs", scene.jobs)
+        assert asked.stdout.encode() == kept.split(b"\n")[0] + b"\n", asked.stderr
         estimate = needed_bytes(directory, on=where)
         disk.make_room()
         check_goes_on(scene, kept=kept)

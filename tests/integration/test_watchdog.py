@@ -82,7 +82,7 @@ def test_a_queue_that_is_never_empty_while_nothing_comes(scene: Scene) -> None:
     assert scene.ending.died[0] == EXIT_STOPPED
 
 
-@pytest.mark.parametrize("excuse", ["full", "received", "empty once", "leaving"])
+@pytest.mark.parametrize("excuse", ["full", "received", "empty once", "leaving", "outage"])
 def test_excuses_for_not_taking_from_a_queue(scene: Scene, excuse: str) -> None:
     push(scene.client, queue("m"))
     if excuse == "full":
@@ -90,6 +90,8 @@ def test_excuses_for_not_taking_from_a_queue(scene: Scene, excuse: str) -> None:
         scene.admission.begun("a")
         scene.admission.move(+10)
         scene.engine.inside = 10
+    if excuse == "outage":
+        scene.outage.missed(redis.ResponseError("MISCONF Errors writing to the AOF file: No space left on device"))
     if excuse == "leaving":
         scene.ending.is_leaving = True
     for i in range(20):
