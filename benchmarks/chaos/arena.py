@@ -10,11 +10,11 @@ import redis
 
 from benchmarks.chaos.lines import POISON, write_lines
 from benchmarks.chaos.node import Node
-from benchmarks.chaos.shape import MODEL, Shape, Verb
+from benchmarks.chaos.shape import MODEL, Place, Shape, Verb
 from benchmarks.chaos.watcher import Watcher
 from common.broker import make_client
 from tests.faults.proxy import Proxy
-from tests.faults.stepped_clock import ClockedServer, SteppedClock
+from tests.faults.small_disk import mounted
 from tests.processes import (
     SMALL_MODEL,
     VLLM_FLAGS,
@@ -41,18 +41,19 @@ class Arena:
         self.draw = draw
         self.verb: Verb = draw.choice(shape.verbs)
         self.poisonous = sorted(draw.sample(range(shape.rows // 8, shape.rows), 2)) if shape.poison else []
-        self.source, self.output, self.jobs = folder / "in.jsonl", folder / "out.jsonl", folder / "jobs"
+        self._open = ExitStack()
+        self.disk = self._open.enter_context(mounted(folder / "disk")) if shape.on_small_disk else None
+        self.source = folder / "in.jsonl"
+        self.output = self._place("output") / "out.jsonl"
+        self.jobs = self._place("jobs") / "jobs"
         self.journal_path = self.jobs / JOB / "journal.sqlite"
         self.tokens_folder = folder / "tokens"
-        self.clock = SteppedClock(folder)
-        data = folder / "data"
-        self.server = ClockedServer(VALKEY, data, clock=self.clock) if shape.is_clocked else Server(VALKEY, data)
+        self.server = Server(VALKEY, self._place("data") / "data")
         self.proxy = Proxy(self.server.socket)
-        self._open = ExitStack()
         if shape.is_proxied:
             self._open.enter_context(self.proxy)
         self.address = self.proxy.url if shape.is_proxied else self.server.url
-        variables = {TOKENS_VARIABLE: str(self.tokens_folder), **(self.clock.environment if shape.is_clocked else {})}
+        variables = {TOKENS_VARIABLE: str(self.tokens_folder)}
         counts = () if self.verb == "embedded" else shape.nodes
         self.nodes = [
             Node(f"node{number}", self._node_command(count), folder=folder, variables=variables)
@@ -144,6 +145,9 @@ class Arena:
         if self.verb == "collect":
             self.enqueue()
         self.collector.start()
+
+    def _place(self, name: Place) -> Path:
+        return self.disk.path if self.disk is not None and name in self.shape.on_small_disk else self.folder
 
     def _node_command(self, workers: int) -> list[str]:
         named = () if self.shape.is_real else ("--model", MODEL)

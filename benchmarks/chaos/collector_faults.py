@@ -3,10 +3,13 @@
 import signal
 import time
 
+import redis
+
 from benchmarks.chaos.arena import Arena
 from benchmarks.chaos.strike import NoEffectError, Strike, await_entries, holders, holds_of
 from common.errors import ExitCode
 from producer.journal_reader import read_checkpoint
+from producer.local_worker import count_ready
 from tests.faults.freezing import frozen
 from tests.processes import await_gone
 from tests.waiting import wait_until
@@ -48,7 +51,10 @@ def freeze_collector(arena: Arena) -> Strike:
 
 
 def kill_whole_run(arena: Arena) -> Strike:
-    """SIGKILL to a `run` with its own server and workers, which die with it; the same command begins them anew."""
+    """SIGKILL to a `run` with its own server and workers, which die with it; the same command begins them anew.
+
+    The time to redo counts from when its first worker is up: before that nobody has a free place.
+    """
     family = arena.collector.family()
     lost = holds_of(arena, *(holder.incarnation for holder in holders(arena)))
     at_s = time.monotonic()
@@ -56,7 +62,18 @@ def kill_whole_run(arena: Arena) -> Strike:
     arena.collector.process.wait()
     await_gone(family)
     arena.collector.start()
-    return Strike(effect=f"{len(family)} processes ended, {len(lost)} holds with them", at_s=at_s, lost=lost)
+    wait_until(lambda: _is_ready(arena) or arena.collector.ended, timeout_s=END_S, description="a worker is up")
+    up_s = time.monotonic()
+    effect = f"{len(family)} processes ended, {len(lost)} holds with them"
+    return Strike(effect=effect, at_s=up_s, lost=lost, away_s=up_s - at_s)
+
+
+def _is_ready(arena: Arena) -> bool:
+    """Whether a worker of the run that goes on says that it is up."""
+    try:
+        return count_ready(arena.client()) > 0
+    except redis.RedisError:
+        return False
 
 
 def kill_enqueue(arena: Arena) -> Strike:

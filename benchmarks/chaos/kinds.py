@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.chaos import collector_faults, redis_faults, worker_faults
+from benchmarks.chaos import collector_faults, disk_faults, redis_faults, worker_faults
 from benchmarks.chaos.arena import Arena
 from benchmarks.chaos.shape import Shape
 from benchmarks.chaos.strike import Strike
@@ -93,17 +93,38 @@ KINDS = (
     ),
     Kind(fault="lost replies", process="connections", strike=redis_faults.lose_replies, shape=Shape(is_proxied=True)),
     Kind(
+        fault="disk full",
+        process="journal",
+        strike=disk_faults.fill_disk,
+        most=1,
+        shape=Shape(on_small_disk=("jobs",)),
+    ),
+    Kind(
+        fault="disk full",
+        process="ordered file",
+        strike=disk_faults.fill_disk,
+        most=1,
+        shape=Shape(on_small_disk=("output",)),
+    ),
+    Kind(
+        fault="disk full",
+        process="Redis' append-only file",
+        strike=disk_faults.fill_disk,
+        most=1,
+        shape=Shape(on_small_disk=("data",)),
+    ),
+    Kind(
+        fault="power cut, unsynced writes lost",
+        process="collector's host",
+        strike=disk_faults.cut_power,
+        shape=Shape(on_small_disk=("jobs", "output")),
+    ),
+    Kind(
         fault="memory full for some seconds",
         process="Redis",
         strike=redis_faults.fill,
         most=1,
         shape=Shape(job_flags=("--max-concurrency", "64")),
-    ),
-    Kind(
-        fault="set by an hour",
-        process="clock of all",
-        strike=redis_faults.step_clock,
-        shape=Shape(is_clocked=True),
     ),
     Kind(fault="dropped", process="hints", strike=redis_faults.drop_hints),
     Kind(fault="tripled", process="hints", strike=redis_faults.double_hints),

@@ -9,12 +9,10 @@ from common import keys
 from tests.collecting import PRIORITY_STEPS, SEPARATOR
 from tests.faults import redis_faults
 from tests.faults.freezing import frozen
-from tests.faults.stepped_clock import HOUR_S
 
 CONNECTIONS = 4
 """The collector's and one a worker at least."""
 SCRIPTS = ("claim", "publish", "renew", "release", "offer", "expire", "close", "look")
-FILL_BYTES = 1024 * 1024
 
 
 def restart(arena: Arena) -> Strike:
@@ -141,8 +139,7 @@ def lose_replies(arena: Arena) -> Strike:
 def fill(arena: Arena) -> Strike:
     """Another tenant fills its memory for some seconds: no new work can be offered, what is there goes on."""
     at_s, client = time.monotonic(), arena.client()
-    used = int(cast(Any, client.info("memory"))["used_memory"])
-    redis_faults.fill(arena.server, maxmemory_bytes=used + FILL_BYTES)
+    redis_faults.fill(arena.server)
     try:
         arena.pause(1, 1)
         offered, results = client.hget(keys.info(JOB), "mb_high"), arena.watcher.results
@@ -151,19 +148,7 @@ def fill(arena: Arena) -> Strike:
             raise NoEffectError("work was offered all the same, or none was done")
     finally:
         redis_faults.unfill(arena.server)
-        client.config_set("maxmemory", 0)
     return Strike(effect=f"nothing was offered for {away_s:.0f} s", at_s=at_s, away_s=time.monotonic() - at_s)
-
-
-def step_clock(arena: Arena) -> Strike:
-    """The wall clock of every process and of the server is set by an hour, back or forth."""
-    at_s = time.monotonic()
-    hours = arena.draw.choice((-1, 1))
-    arena.clock.step(hours * HOUR_S)
-    seen_s = arena.clock.offset_s()
-    if abs(seen_s - hours * HOUR_S) > 60:
-        raise NoEffectError(f"the clock is {seen_s:.0f} s off")
-    return Strike(effect=f"the clock was set by {seen_s:+.0f} s", at_s=at_s)
 
 
 def _queues(arena: Arena) -> list[str]:

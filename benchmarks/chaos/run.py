@@ -1,6 +1,8 @@
 """One run of chaos: one kind of fault, one seed, a few strikes in the middle of a job; what it came to, as data."""
 
 import random
+import re
+import shutil
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -11,6 +13,7 @@ from benchmarks.chaos.arena import Arena
 from benchmarks.chaos.judge import Findings, judge
 from benchmarks.chaos.kinds import FLOW_S, Kind
 from benchmarks.chaos.strike import NoEffectError, Strike, await_results
+from tests.faults.small_disk import NoSmallDiskError
 
 END_S = 120.0
 REAL_END_S = 400.0
@@ -54,10 +57,13 @@ def run_once(kind: Kind, *, seed: int, undisturbed: list[dict[str, Any]], keep: 
         folder = Path(scratch)
         try:
             _run(kind, record, folder, undisturbed)
+        except NoSmallDiskError:
+            record.void = "no small disk can be mounted here"
         except AssertionError as error:
             record.broken.append(f"the run itself: {error}")
         if record.broken and keep is not None:
-            folder.rename(keep / f"{kind.name.replace(' ', '-').replace(',', '')}-{seed}")
+            name = f"{re.sub(r'[^A-Za-z0-9]+', '-', kind.name)}-{seed}"
+            shutil.copytree(folder, Path(tempfile.mkdtemp(prefix=f"{name}-", dir=keep)), dirs_exist_ok=True)
     record.seconds = round(time.monotonic() - began_s, 1)
     return record
 

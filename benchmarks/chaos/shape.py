@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verb = Literal["run", "collect", "enqueue", "embedded"]
+Place = Literal["jobs", "output", "data"]
+"""Job directory, ordered file, the server's append-only file."""
 
 MODEL = "m"
 
@@ -26,9 +28,9 @@ class Shape:
     job_flags: tuple[str, ...] = ()
     poison: str | None = None
     """What the simulated engine does to itself when it meets one of the poisonous lines: abort or kill."""
+    on_small_disk: tuple[Place, ...] = ()
+    """What lies on a small disk of its own."""
     is_proxied: bool = False
     """Whether all connections pass a proxy."""
-    is_clocked: bool = False
-    """Whether processes and server live by a clock that can be stepped."""
     is_real: bool = False
     """The real engine with the small model."""

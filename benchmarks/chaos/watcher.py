@@ -3,6 +3,7 @@
 Beside a line's way, and only reading. What it cannot see (Redis away) it leaves out; times are monotonic.
 """
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,8 @@ class Watcher:
         self._job = job
         self._journal = journal
         self._url = url
+        self.reading = threading.Lock()
+        """Held while the journal's file is open."""
         self._lost: dict[int, tuple[str, float]] = {}
         self._moved_s: float | None = None
         self._over = threading.Event()
@@ -91,8 +94,9 @@ class Watcher:
 
     def _count(self, now_s: float) -> None:
         try:
-            checkpoint = read_checkpoint(self._journal)
-        except BakehouseError:
+            with self.reading:
+                checkpoint = read_checkpoint(self._journal)
+        except (BakehouseError, sqlite3.Error):
             return
         done = 0 if checkpoint is None else checkpoint.counts.done
         if done > self.results:
