@@ -58,7 +58,7 @@ class Event(StrEnum):
     SUSPECTS_FOUND = "suspects_found"
     SUSPECT_ARMED = "suspect_armed"
     POISON_FOUND = "poison_found"
-    HOLD_EXPIRED = "hold_expired"
+    HINT_RETURNED = "hint_returned"
     HINT_REPEATED = "hint_repeated"
     MICRO_BATCH_REPAIRED = "micro_batch_repaired"
     ENTRY_QUARANTINED = "entry_quarantined"

@@ -1,15 +1,27 @@
 """What befalls Redis under a job at work: no result is lost or doubled, and work flows again within 30 s."""
 
+import json
 import shutil
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
+from common.settings import Settings
+from producer import remedies
+from tests.case_checker import check_run, read_cases
+from tests.collecting import Bench, Running, write_input
 from tests.faults import redis_faults
 from tests.faults.proxy import Proxy
 from tests.faults.scene import at_work
+from tests.faults.stepped_clock import COMPILER, HOUR_S, ClockedServer, SteppedClock
+from tests.processes import await_gone, descendants, live_workers, read_results, run_producer, started_worker
 from tests.servers import REDIS, VALKEY, Server
+from tests.waiting import wait_until
+from worker.engines.sim_engine import CALLS_VARIABLE
 
 
 @pytest.fixture(params=[VALKEY, REDIS])
@@ -98,3 +110,131 @@ def test_replies_are_lost(valkey_alone: Server, tmp_path: Path, commands: tuple[
             scene.check_whole()
         print(proxy.swallowed, proxy.commands)
         assert proxy.swallowed.total() >= 2, proxy.swallowed
+
+
+def test_is_full(server: Server, tmp_path: Path) -> None:
+    """Another tenant takes all its memory: what is in hand goes on, also past a lost connection and a dead worker."""
+    with at_work(server, tmp_path) as scene:
+        redis_faults.fill(server)
+        redis_faults.kill_connections(server)
+        scene.check_flow()
+        worker = psutil.Process(scene.worker.pid).children()[0]
+        worker.kill()
+        wait_until(
+            lambda: len(scene.events("worker_restarted")) == 1, timeout_s=10, description="another worker starts"
+        )
+        wait_until(lambda: live_workers(server), timeout_s=10, description="it is live")
+        wait_until(lambda: "Redis is full" in scene.run_log.read_text(), timeout_s=15, description="what is waited for")
+        redis_faults.unfill(server)
+        scene.check_whole()
+
+
+def test_is_gone_for_good(valkey_alone: Server, tmp_path: Path) -> None:
+    """Both commands say what they wait for, end resumable with their reason, and a new server does as well."""
+    patience = {"BAKEHOUSE_GIVE_UP_AFTER_S": "6"}
+    with at_work(valkey_alone, tmp_path, run_environment=patience, worker_environment=patience) as scene:
+        below = descendants(scene.worker.pid)
+        valkey_alone.kill()
+        wait_until(
+            lambda: "redis_lost" in scene.run_log.read_text() and scene.events("redis_lost"),
+            timeout_s=10,
+            description="both say so",
+        )
+        assert scene.run.wait(20) == 3, scene.words()
+        assert scene.worker.wait(30) == 3, scene.words()
+        await_gone(below)
+    said = scene.run_log.read_text().rstrip().splitlines()
+    assert said[-1] == f"continue: producer resume {scene.job}"
+    assert "nothing has moved for" in said[-2]
+    assert "Redis does not answer" in said[-2]
+    assert any(line.startswith("Redis does not answer") for line in said), "it waited in silence"
+    assert "worker: Redis was away for 6 s: gave up" in scene.worker_log.read_text()
+    durable = scene.output.read_bytes()
+    another = Server(VALKEY, tmp_path / "another").start()
+    (tmp_path / "quick.yaml").write_text("expire_s: 3\nrenew_s: 1\nlook_s: 1\n")
+    where = ("--redis-url", another.url, "--config", tmp_path / "quick.yaml")
+    try:
+        with started_worker(another, "--engine", "sim", log=scene.worker_log):
+            resumed = run_producer("resume", scene.job, "--jobs", scene.jobs, *where)
+    finally:
+        another.stop()
+    assert resumed.returncode == 0, resumed.stderr
+    assert scene.output.read_bytes().startswith(durable), "a line that was durable has changed"
+    scene.check_results()
+
+
+@pytest.mark.skipif(not COMPILER, reason="no C compiler for the clock (Debian: apt-get install gcc)")
+def test_all_clocks_are_set_an_hour_on_and_two_back(tmp_path: Path) -> None:
+    clock = SteppedClock(tmp_path)
+    server = ClockedServer(REDIS if shutil.which("redis-server") else VALKEY, tmp_path / "data", clock=clock).start()
+    by_it = clock.environment
+    try:
+        with at_work(server, tmp_path, run_environment=by_it, worker_environment=by_it) as scene:
+            for offset_s in (HOUR_S, -HOUR_S):
+                clock.step(offset_s)
+                assert clock.offset_s() == pytest.approx(offset_s, abs=5)
+                assert server.offset_s() == pytest.approx(offset_s, abs=5)
+                assert scene.check_flow() < 10
+                scene.reach(scene.durable() + 16)
+            scene.check_whole()
+    finally:
+        server.stop()
+    metas = [result["meta"] for result in read_results(scene.output)]
+    ends = [datetime.fromisoformat(meta["finished_at"]).timestamp() for meta in metas]
+    assert {round((end - time.time()) / HOUR_S) for end in ends} == {0, 1, -1}, "the worker did not live by the clock"
+    assert all(meta["queue_s"] >= 0 and 0 < meta["latency_s"] < 60 for meta in metas)
+
+
+@pytest.mark.parametrize("copies", [0, 2], ids=["dropped", "doubled"])
+def test_hints_are_lost_and_doubled(server: Server, tmp_path: Path, copies: int) -> None:
+    calls = tmp_path / "calls"
+    with at_work(server, tmp_path, worker_environment={CALLS_VARIABLE: str(calls)}) as scene:
+        assert redis_faults.copy_hints(server, copies=copies) >= 5
+        assert scene.check_flow() < 10
+        scene.check_whole()
+    texts = [json.loads(line)["text"] for line in calls.read_text().splitlines()]
+    assert len(texts) == len(set(texts)) == scene.rows, "a request was run twice"
+
+
+def test_hints_are_lost_while_another_job_keeps_the_queue_busy(
+    valkey_alone: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come again after `UNCLAIMED_S`, here 3 s instead of 160, though the queue was never empty."""
+    monkeypatch.setattr(remedies, "UNCLAIMED_S", 3.0)
+    with at_work(valkey_alone, tmp_path, rows=160) as scene:
+        settings = Settings(redis_url=scene.url, batch_size=4)
+        source = write_input(tmp_path / "other.jsonl", 12, model=None)
+        (tmp_path / "other").mkdir()
+        other = Bench(tmp_path / "other", valkey_alone, source, model=None, settings=settings)
+        running = Running(other.collector())
+        wait_until(lambda: redis_faults.count_hints(valkey_alone, other.job), timeout_s=10, description="its hints")
+        assert redis_faults.copy_hints(valkey_alone, copies=0, job=other.job) >= 2
+        began_s = time.monotonic()
+        wait_until(
+            lambda: redis_faults.count_hints(valkey_alone, other.job), timeout_s=9, description="its hints again"
+        )
+        assert time.monotonic() - began_s > 1
+        assert redis_faults.count_hints(valkey_alone, scene.job) >= 5, "the queue was not kept busy"
+        assert running.join(timeout_s=60).exit_code == 0
+        other.check_whole(12)
+        scene.check_whole()
+
+
+@pytest.mark.case
+def test_case_a22_redis_restarts_under_a_running_job(server: Server, tmp_path: Path) -> None:
+    (case,) = [case for case in read_cases() if case.name == "A20"]  # its input
+    with at_work(server, tmp_path, rows=200, source=case.path, reach=60) as scene:
+        before = redis_faults.run_id(server)
+        server.kill()
+        killed_s = time.monotonic()
+        wait_until(lambda: time.monotonic() - killed_s >= 10, timeout_s=11, description="10 s without Redis")
+        server.start()
+        assert redis_faults.run_id(server) != before
+        scene.check_flow()
+        scene.reach(120)
+        redis_faults.restart(server)
+        redis_faults.restart(server)
+        scene.check_flow()
+        exit_code = scene.run.wait(60)
+        check_run(case.expect, input_path=case.path, output_path=scene.output, exit_code=exit_code)
+        assert scene.worker.poll() is None, scene.words()

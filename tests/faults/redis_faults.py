@@ -3,15 +3,17 @@
 import os
 import shutil
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import redis
 
+from common import keys
 from tests.servers import Server
 
-BALLAST = "ballast"
+LITTLE_BYTES = 256 * 1024
+"""Less than what a server without data uses."""
 
 
 def run_id(server: Server) -> str:
@@ -60,20 +62,46 @@ def kill_connections(server: Server) -> int:
     return int(cast(Any, server.client().client_kill_filter(_type="normal", skipme=True)))
 
 
-def fill(server: Server, *, maxmemory_bytes: int) -> None:
-    """Give it a limit and fill it beyond, as another tenant would; from now on it refuses whatever needs memory."""
+def copy_hints(server: Server, *, copies: int, job: str = "") -> int:
+    """Have each hint that waits (of `job` alone, if named) so many times, 0: none; returns how many there were."""
     client = server.client()
-    client.config_set("maxmemory", maxmemory_bytes)
-    before = int(cast(Any, client.llen(BALLAST)))
-    with suppress(redis.OutOfMemoryError):
-        while True:
-            client.rpush(BALLAST, b"x" * 65536)
-    assert int(cast(Any, client.llen(BALLAST))) > before, "it was full before"
+    hints = list(_hints(server, job))
+    for name, hint in hints:
+        client.lrem(name, 1, hint)
+        for _ in range(copies):
+            client.rpush(name, hint)
+    return len(hints)
+
+
+def count_hints(server: Server, job: str) -> int:
+    """How many hints of `job` wait."""
+    return len(list(_hints(server, job)))
+
+
+def _hints(server: Server, job: str) -> Iterator[tuple[str, str]]:
+    """Queue and message of each hint that waits; those that a worker takes meanwhile may be among them."""
+    client = server.client()
+    for name in client.scan_iter(match=keys.QUEUE_PREFIX + "*"):
+        for hint in cast(Any, client.lrange(name, 0, -1)):
+            if f"job={job}".encode() in hint:
+                yield cast(Any, name), hint
+
+
+def fill(server: Server) -> None:
+    """Let it be over its limit, as by another tenant's data: from now on it refuses whatever needs memory."""
+    client = server.client()
+    client.config_set("maxmemory", LITTLE_BYTES)
+    assert client.info("memory")["used_memory"] > LITTLE_BYTES
+    try:
+        client.rpush("ballast", "x")
+    except redis.OutOfMemoryError:
+        return
+    raise AssertionError("it still takes data")
 
 
 def unfill(server: Server) -> None:
-    """The other tenant goes."""
-    server.client().unlink(BALLAST)
+    """There is room again."""
+    server.client().config_set("maxmemory", 0)
 
 
 def freeze(server: Server) -> None:

@@ -31,12 +31,12 @@ SIMULATED = ("--engine", "sim", "--sim-seconds", "0.06", "--sim-places", "8")
 class Scene:
     """What a test does to a job at work, and sees of it."""
 
-    def __init__(self, server: Server, folder: Path, *, rows: int, url: str) -> None:
+    def __init__(self, server: Server, folder: Path, *, rows: int, url: str, source: Path | None) -> None:
         self.server = server
         self.url = url
         self.rows = rows
         self.folder = folder
-        self.source = write_requests(folder / "in.jsonl", rows)
+        self.source = source or write_requests(folder / "in.jsonl", rows)
         self.output = folder / "out.jsonl"
         self.jobs = folder / "jobs"
         self.run_log, self.worker_log = folder / "run.log", folder / "worker.log"
@@ -76,10 +76,14 @@ class Scene:
     def check_whole(self, *, timeout_s: float = 90, exit_code: int = 0) -> None:
         """The run ends well, with every result once, in order, and as in a run that nothing disturbs."""
         assert self.run.wait(timeout_s) == exit_code, self.words()
+        self.check_results()
+        assert self.worker.poll() is None, self.words()
+
+    def check_results(self) -> None:
+        """Every result is there once, in order, and as in a run that nothing disturbs."""
         results = read_results(self.output)
         assert [result["line"] for result in results] == list(range(1, self.rows + 1))
         assert comparable(results) == undisturbed(self.rows)
-        assert self.worker.poll() is None, self.words()
 
     def words(self) -> str:
         """The end of what both said."""
@@ -99,13 +103,17 @@ def at_work(
     *,
     url: str | None = None,
     rows: int = ROWS,
+    source: Path | None = None,
     reach: int = 16,
     run_environment: Mapping[str, Any] | None = None,
     worker_environment: Mapping[str, Any] | None = None,
     worker_flags: tuple[object, ...] = SIMULATED,
 ) -> Iterator[Scene]:
-    """A job with `reach` results in its file; `url`: where its processes find the server, if not by its own address."""
-    scene = Scene(server, folder, rows=rows, url=url or server.url)
+    """A job with `reach` results in its file.
+
+    `url`: where its processes find the server, if not by its own address; `source`: its input, if not made-up requests.
+    """
+    scene = Scene(server, folder, rows=rows, url=url or server.url, source=source)
     flags = (*worker_flags, "--redis-url", scene.url)
     worker = started_worker(server, *flags, log=scene.worker_log, **dict(worker_environment or {}))
     with worker as scene.worker:
