@@ -75,6 +75,7 @@ class HintDesk:
         """
         try:
             if self._ending.is_leaving or self._solitude.is_taken:
+                log.info(Event.HINT_RETURNED, job=job, mb=mb)
                 return False
             if version != WIRE_VERSION:
                 log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=f"wire version {version}")

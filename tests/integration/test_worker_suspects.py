@@ -1,14 +1,18 @@
 """A worker with a suspect: it waits for an empty engine, is armed, runs alone; what arrives meanwhile goes back."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
 from common.claim_types import Seen
+from tests.servers import Server
 from tests.waiting import wait_until
 from tests.worker_parts import EPOCH, JOB, Job, WorkerParts, make_batch, worker_parts
+from tests.worker_process import started_worker
 from worker import solitude
+from worker.options import SimOptions
 
 LONG = 10_000
 NORMAL, SUSPECT, NEXT = 0, 1, 2
@@ -162,3 +166,22 @@ def test_a_refused_arming_runs_nothing(job: Job, worker: WorkerParts, monkeypatc
     assert worker.take(SUSPECT).result(10)
     assert refused == [True]
     assert (job.stage(SUSPECT), job.seqs()) == (None, [])
+
+
+def test_celery_brings_nothing_while_a_suspect_is_alone(
+    valkey: redis.Redis, valkey_server: Server, tmp_path: Path
+) -> None:
+    """Also where the queue was empty when the suspect came, so that Celery had asked for the next message already."""
+    job = Job(valkey)
+    job.offer(make_batch(2), make_batch(1, mb=SUSPECT, tokens=[LONG], kind="solo"), make_batch(1, mb=NEXT, kind="solo"))
+    knobs = {"BAKEHOUSE_RENEW_S": "0.2", "BAKEHOUSE_PUBLISH_S": "0.1"}
+    with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(seconds=0.01), **knobs) as worker:
+        worker.hint(SUSPECT, n=1)
+        await_armed(job, SUSPECT)
+        worker.hint(NORMAL, NEXT, n=2)
+        armed = seen(job, SUSPECT)
+        wait_until(lambda: seen(job, SUSPECT).beat >= armed.beat + 5, timeout_s=10, description="five renewals")
+        assert (job.stage(NORMAL), job.stage(NEXT)) == ("READY", "READY")
+        bring_elsewhere(job, SUSPECT)
+        wait_until(lambda: job.stage(NORMAL) == job.stage(NEXT) == "FULL", timeout_s=10, description="all have run")
+        assert worker.process.poll() is None
