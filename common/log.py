@@ -55,6 +55,7 @@ class Event(StrEnum):
     JOB_REBUILT = "job_rebuilt"
     INPUT_READ = "input_read"
     PROCESSING_STARTED = "processing_started"
+    HOLD_EXPIRED = "hold_expired"
     SUSPECTS_FOUND = "suspects_found"
     SUSPECT_ARMED = "suspect_armed"
     POISON_FOUND = "poison_found"
