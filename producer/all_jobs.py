@@ -5,7 +5,7 @@ import time
 
 from rich.console import Console
 
-from common.errors import BakehouseError, ExitCode, RefusedError
+from common.errors import BakehouseError, ExitCode, RefusedError, StoppedError
 from common.settings import Settings
 from producer.disk_need import saying_how_much
 from producer.interrupts import Interrupts
@@ -65,7 +65,7 @@ class AllJobs:
                 ended_at = self._ended_at.get(job)
                 if not self._follow or ended_at is None or now - ended_at < AGAIN_S:
                     continue
-            if directory.spec.redis == "given" and read_summary(directory) is None:
+            if directory.spec.redis == "given" and not _is_finished(directory):
                 found.append(directory)
             else:
                 self._passed.add(job)
@@ -96,3 +96,11 @@ class AllJobs:
             show.say(f"{error}\n{continue_line(job)}")
         finally:
             self._ended_at[job] = time.monotonic()
+
+
+def _is_finished(directory: JobDirectory) -> bool:
+    """Whether its journal says so; one that cannot be read just now is left to its thread, which tells why."""
+    try:
+        return read_summary(directory) is not None
+    except StoppedError:
+        return False

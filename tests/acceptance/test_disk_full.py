@@ -12,10 +12,10 @@ import pytest
 
 from producer.disk_need import needed_bytes
 from producer.job_directory import JobDirectory
-from tests.faults.scene import SIMULATED, Scene, comparable, undisturbed
+from tests.faults.scene import SIMULATED, Scene
 from tests.faults.small_disk import SmallDisk
 from tests.jobs import only_job
-from tests.processes import producer_command, read_results, run_producer, started, started_worker
+from tests.processes import producer_command, run_producer, started, started_worker
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
 
@@ -30,7 +30,7 @@ MAKE_ROOM = re.compile(r"make room: the job will write about (\d+) MiB more ther
 def scene(valkey_server: Server, tmp_path: Path) -> Scene:
     """A job to come, everything on the big disk."""
     valkey_server.client().flushall(asynchronous=False)
-    return Scene(valkey_server, tmp_path, rows=ROWS, url=valkey_server.url)
+    return Scene(valkey_server, tmp_path, rows=ROWS, url=valkey_server.url, source=None)
 
 
 @contextmanager
@@ -74,13 +74,13 @@ def check_goes_on(scene: Scene, *, kept: bytes) -> None:
     """Resumed, the job comes to the same results as one that nothing disturbs; what was durable has not changed."""
     resumed = run_producer("resume", scene.job, "--jobs", scene.jobs, "--redis-url", scene.url)
     assert resumed.returncode == 0, resumed.stderr
-    check_results(scene.output, kept=kept)
+    check_results(scene, kept=kept)
 
 
-def check_results(output: Path, *, kept: bytes = b"") -> None:
+def check_results(scene: Scene, *, kept: bytes = b"") -> None:
     """Every result once, in order, as undisturbed."""
-    assert output.read_bytes().startswith(kept), "a line that was durable has changed"
-    assert comparable(read_results(output)) == undisturbed(ROWS)
+    assert scene.output.read_bytes().startswith(kept), "a line that was durable has changed"
+    scene.check_results()
 
 
 @pytest.mark.parametrize("which", ["journal", "ordered file"])
@@ -128,7 +128,32 @@ def test_full_disk_under_everything(scene: Scene, disk: SmallDisk) -> None:
     disk.make_room()
     again = run_producer(*command)
     assert again.returncode == 0, again.stderr
-    check_results(scene.output, kept=kept)
+    check_results(scene, kept=kept)
+
+
+def test_a_collector_of_all_jobs_goes_on_by_itself(scene: Scene, disk: SmallDisk) -> None:
+    """The one that stays (`--follow`) says what is full, and takes the job up again once there is room."""
+    scene.jobs = disk.path / "jobs"
+    enqueue = ["enqueue", *scene.arguments()[1:]]
+    collect = ("collect", "--all", "--follow", "--jobs", scene.jobs, "--redis-url", scene.url)
+    with started_worker(scene.server, *SIMULATED, log=scene.worker_log):
+        enqueued = run_producer(*enqueue)
+        assert enqueued.returncode == 0, enqueued.stderr
+        with started(producer_command(*collect), log=scene.run_log) as scene.run:
+            scene.reach(16)
+            disk.fill()
+            wait_until(
+                lambda: "the journal cannot be written: the disk is full" in scene.run_log.read_text(),
+                timeout_s=STOP_S,
+                description="it says so",
+            )
+            assert MAKE_ROOM.search(scene.run_log.read_text())
+            kept = scene.output.read_bytes()
+            assert kept.endswith(b"\n")
+            disk.make_room()
+            wait_until(lambda: scene.durable() == ROWS, timeout_s=STOP_S, description="all results")
+            assert scene.run.poll() is None
+    check_results(scene, kept=kept)
 
 
 @pytest.mark.parametrize("kind", ["file", "pipe"])
@@ -156,7 +181,7 @@ def test_full_disk_under_the_copy_of_the_input(scene: Scene, disk: SmallDisk, ki
     disk.make_room()
     assert not list(scene.jobs.iterdir()), "a part of a job is left"
     assert run().returncode == 0
-    check_results(scene.output)
+    check_results(scene)
 
 
 def test_full_disk_under_the_log_stops_nothing(scene: Scene, disk: SmallDisk) -> None:
@@ -170,7 +195,7 @@ def test_full_disk_under_the_log_stops_nothing(scene: Scene, disk: SmallDisk) ->
     assert "Traceback" not in talk
     assert "Logging error" not in talk
     assert log.read_bytes() == b""
-    check_results(scene.output)
+    check_results(scene)
 
 
 def test_full_disk_under_an_embedded_server(scene: Scene, disk: SmallDisk) -> None:
@@ -194,7 +219,7 @@ def test_full_disk_under_an_embedded_server(scene: Scene, disk: SmallDisk) -> No
     disk.make_room()
     again = run_producer(*command)
     assert again.returncode == 0, again.stderr
-    check_results(scene.output, kept=kept)
+    check_results(scene, kept=kept)
 
 
 def test_full_disk_under_the_fleets_server(scene: Scene, disk: SmallDisk) -> None:
@@ -288,7 +313,7 @@ def test_full_disk_under_a_workers_own_files(scene: Scene, disk: SmallDisk) -> N
         worker.terminate()
         assert worker.wait(30) == 0, talk.read_text()
     assert disk.free_bytes() == 0
-    check_results(scene.output)
+    check_results(scene)
 
 
 def test_full_disk_under_all_that_is_said(scene: Scene, disk: SmallDisk) -> None:
@@ -303,4 +328,4 @@ def test_full_disk_under_all_that_is_said(scene: Scene, disk: SmallDisk) -> None
         worker.terminate()
         assert worker.wait(30) == 0
     assert disk.free_bytes() == 0
-    check_results(scene.output)
+    check_results(scene)
