@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def measure(folder: Path, *, minutes: float, every_s: float) -> dict[str, Any]:
     variables = {TOKENS_VARIABLE: str(counts), "XDG_CACHE_HOME": str(folder / "cache")}
     fleet = Fleet(server)
     try:
-        with started(command, log=folder / "workers.log", **variables):
+        with redirect_stdout(sys.stderr), started(command, log=folder / "workers.log", **variables):
             fleet.await_ready()
             summary = run_and_kill(fleet, server, folder, every_s=every_s, kills=int(60 * minutes / every_s))
             made = tokens_made(counts)
