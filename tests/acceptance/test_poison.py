@@ -1,6 +1,7 @@
 """Lines that kill their worker, in real processes: they end as errors, their neighbours do not, the workers stay up."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from common.errors import ErrorKind, ExitCode
 from tests.case_checker import check_run, read_cases
 from tests.jobs import only_job
 from tests.poisoned import SIMULATED, ask, await_workers, blames, job_command, run_job, write_poisoned
-from tests.processes import read_results, started, started_worker
+from tests.processes import ROOT, read_results, started, started_worker
 from tests.servers import Server
 from tests.waiting import wait_until
 
@@ -23,62 +24,69 @@ POISON_SEQ = 4
 pytestmark = pytest.mark.kill
 
 
-@pytest.mark.case
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize(("action", "cause", "deaths"), [("abort", "self", 3), ("kill", "outside", 5)])
-def test_case_a21(
-    valkey: redis.Redis,
-    valkey_server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    action: str,
-    cause: str,
-    deaths: int,
-    workers: int,
-) -> None:
+@pytest.fixture
+def node_folder(valkey: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a node and a job leave what they write, on an empty Redis."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.mark.case
+@pytest.mark.parametrize(
+    ("action", "cause", "deaths", "workers"),
+    [("abort", "self", 3, 1), ("kill", "outside", 5, 1), ("kill", "outside", 5, 2)],
+)
+def test_case_a21(valkey_server: Server, node_folder: Path, action: str, cause: str, deaths: int, workers: int) -> None:
     arguments = (*SIMULATED, "--workers", workers, "--sim-pattern", f"{action}=POISON-KILL")
-    with started_worker(valkey_server, *arguments, log=tmp_path / "worker.log") as node:
-        ended = run_job(valkey_server, CASE.path, tmp_path)
+    with started_worker(valkey_server, *arguments, log=node_folder / "worker.log") as node:
+        ended = run_job(valkey_server, CASE.path, node_folder)
         await_workers(valkey_server, workers)
         assert node.poll() is None
-    output = tmp_path / "out.jsonl"
+    output = node_folder / "out.jsonl"
     check_run(CASE.expect, input_path=CASE.path, output_path=output, exit_code=ended.returncode)
-    check_poison(tmp_path, {POISON_SEQ: cause}, deaths=deaths)
-    assert solos(tmp_path) >= 1
-    assert not solos(tmp_path, "AND open = 1")
+    check_poison(node_folder, {POISON_SEQ: cause}, deaths=deaths)
+    assert solos(node_folder) >= 1
+    assert not solos(node_folder, "AND open = 1")
     (failed,) = [result for result in read_results(output) if result["error"]]
     assert f"{deaths} worker processes died" in failed["error"]["message"]
     assert failed["meta"]["deliveries"] > deaths
 
 
-def test_poison_among_deaths_by_chance(
-    valkey: redis.Redis, valkey_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poison_line_alone_does_not_stop_its_worker(valkey_server: Server, node_folder: Path) -> None:
+    """Five deaths without any result between: the supervisor bears five."""
+    source = write_poisoned(node_folder / "in.jsonl", 1, {0: "BE-KILLED"})
+    command = [sys.executable, "-P", "-m", "tests.supervised", "hurry", valkey_server.url, "kill=BE-KILLED"]
+    with started(command, log=node_folder / "worker.log", PYTHONPATH=str(ROOT)) as node:
+        assert run_job(valkey_server, source, node_folder).returncode == ExitCode.FOUND
+        await_workers(valkey_server, 1)
+        assert node.poll() is None
+    check_poison(node_folder, {0: "outside"}, deaths=5)
+
+
+def test_poison_among_deaths_by_chance(valkey: redis.Redis, valkey_server: Server, node_folder: Path) -> None:
     """Two lines kill three workers; a worker and the collector are killed besides, and the same command continues."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     poison = {9: "FALL-DOWN", 30: "BE-KILLED"}
-    source = write_poisoned(tmp_path / "in.jsonl", 60, poison)
+    source = write_poisoned(node_folder / "in.jsonl", 60, poison)
     patterns = ("--sim-pattern", "abort=FALL-DOWN", "--sim-pattern", "kill=BE-KILLED")
     more = ("--batch-size", 4)
-    with started_worker(valkey_server, *SIMULATED, "--workers", 3, *patterns, log=tmp_path / "worker.log") as node:
-        with started(job_command(valkey_server, source, tmp_path, *more), log=tmp_path / "run.log") as collector:
-            kill_one_at_work(valkey, tmp_path)
-            wait_until(lambda: solos(tmp_path), timeout_s=60, description="some requests are suspects")
+    with started_worker(valkey_server, *SIMULATED, "--workers", 3, *patterns, log=node_folder / "worker.log") as node:
+        with started(job_command(valkey_server, source, node_folder, *more), log=node_folder / "run.log") as collector:
+            kill_one_at_work(valkey, node_folder)
+            wait_until(lambda: solos(node_folder), timeout_s=60, description="some requests are suspects")
             collector.kill()
             collector.wait()
-        assert solos(tmp_path, "AND open = 1"), "killed while suspects are under way"
-        ended: subprocess.CompletedProcess[str] = run_job(valkey_server, source, tmp_path, *more)
+        assert solos(node_folder, "AND open = 1"), "killed while suspects are under way"
+        ended: subprocess.CompletedProcess[str] = run_job(valkey_server, source, node_folder, *more)
         await_workers(valkey_server, 3)
         assert node.poll() is None
     assert ended.returncode == ExitCode.FOUND
-    results = read_results(tmp_path / "out.jsonl")
+    results = read_results(node_folder / "out.jsonl")
     assert [result["custom_id"] for result in results] == [f"r-{n}" for n in range(60)]
     assert [n for n, result in enumerate(results) if result["error"]] == sorted(poison)
-    found = blames(tmp_path)
+    found = blames(node_folder)
     assert len([blame for blame in found if blame.seq == 9]) <= 4, "3, and one more where it met a kill by chance"
     assert len([blame for blame in found if blame.seq == 30]) <= 5
-    assert not list(valkey.scan_iter(keys.prefix(only_job(tmp_path / "jobs")) + "mb:*"))
+    assert not list(valkey.scan_iter(keys.prefix(only_job(node_folder / "jobs")) + "mb:*"))
 
 
 def kill_one_at_work(client: redis.Redis, folder: Path) -> None:

@@ -185,3 +185,18 @@ def test_celery_brings_nothing_while_a_suspect_is_alone(
         bring_elsewhere(job, SUSPECT)
         wait_until(lambda: job.stage(NORMAL) == job.stage(NEXT) == "FULL", timeout_s=10, description="all have run")
         assert worker.process.poll() is None
+
+
+def test_what_it_has_done_is_known_before_a_suspect_may_end_it(
+    valkey: redis.Redis, valkey_server: Server, tmp_path: Path
+) -> None:
+    """Or its supervisor would take each death for one without a result between."""
+    job = Job(valkey)
+    job.offer(make_batch(8), make_batch(1, mb=SUSPECT, tokens=[LONG], kind="solo"))
+    knobs = {"BAKEHOUSE_RENEW_S": "0.2", "BAKEHOUSE_PUBLISH_S": "0.1", "BAKEHOUSE_PRESENCE_S": "600"}
+    with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(seconds=0.01), **knobs) as worker:
+        worker.hint(NORMAL, n=8)
+        wait_until(lambda: job.stage(NORMAL) == "FULL", timeout_s=10, description="eight results are out")
+        worker.hint(SUSPECT, n=1)
+        await_armed(job, SUSPECT)
+        assert worker.presence()["results"] == "8"
