@@ -15,6 +15,7 @@ from benchmarks.chaos.watcher import Watcher
 from common.broker import make_client
 from tests.faults.proxy import Proxy
 from tests.faults.small_disk import mounted
+from tests.faults.stepped_clock import ClockedServer, SteppedClock
 from tests.processes import (
     SMALL_MODEL,
     VLLM_FLAGS,
@@ -48,12 +49,14 @@ class Arena:
         self.jobs = self._place("jobs") / "jobs"
         self.journal_path = self.jobs / JOB / "journal.sqlite"
         self.tokens_folder = folder / "tokens"
-        self.server = Server(VALKEY, self._place("data") / "data")
+        self.clock = SteppedClock(folder) if shape.is_clocked else None
+        data = self._place("data") / "data"
+        self.server = Server(VALKEY, data) if self.clock is None else ClockedServer(VALKEY, data, clock=self.clock)
         self.proxy = Proxy(self.server.socket)
         if shape.is_proxied:
             self._open.enter_context(self.proxy)
         self.address = self.proxy.url if shape.is_proxied else self.server.url
-        variables = {TOKENS_VARIABLE: str(self.tokens_folder)}
+        variables = {TOKENS_VARIABLE: str(self.tokens_folder), **(self.clock.environment if self.clock else {})}
         counts = () if self.verb == "embedded" else shape.nodes
         self.nodes = [
             Node(f"node{number}", self._node_command(count), folder=folder, variables=variables)

@@ -22,9 +22,11 @@ def kill_collector(arena: Arena) -> Strike:
     at_s = time.monotonic()
     arena.collector.process.kill()
     arena.collector.process.wait()
-    entries = await_entries(arena)
-    arena.pause(0, 3)
-    arena.collector.start()
+    try:
+        entries = await_entries(arena)
+        arena.pause(0, 3)
+    finally:
+        arena.collector.start()
     return Strike(effect=f"{entries} entries waited for nobody", at_s=at_s, away_s=time.monotonic() - at_s)
 
 
@@ -88,11 +90,12 @@ def kill_enqueue(arena: Arena) -> Strike:
     arena.collector.process.kill()
     arena.collector.process.wait()
     before = fed()
+    arena.enqueue()
+    after = fed()
+    arena.collector.start(arena.job_command("collect"))
+    assert after == arena.shape.rows, f"{after} lines are fed"
     if not 0 < before < arena.shape.rows:
         raise NoEffectError(f"{before} of {arena.shape.rows} lines were fed")
-    arena.enqueue()
-    assert fed() == arena.shape.rows
-    arena.collector.start(arena.job_command("collect"))
     return Strike(effect=f"{before} of {arena.shape.rows} lines were fed", at_s=at_s)
 
 

@@ -34,11 +34,11 @@ def cut_power(arena: Arena) -> Strike:
     arena.collector.process.wait()
     with arena.watcher.reading:
         disk.repair()
-    if unsynced.exists() and unsynced.stat().st_size == UNSYNCED_BYTES:
-        raise NoEffectError("the disk has kept what was not synced")
-    left = len(arena.durable_lines())
+    left, kept = len(arena.durable_lines()), unsynced.exists() and unsynced.stat().st_size == UNSYNCED_BYTES
     arena.pause(0, 3)
     arena.collector.start()
+    if kept:
+        raise NoEffectError("the disk has kept what was not synced")
     return Strike(
         effect=f"an unsynced file is gone; of {before} bytes of the ordered file {left} are left",
         at_s=at_s,

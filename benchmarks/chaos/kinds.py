@@ -126,6 +126,12 @@ KINDS = (
         most=1,
         shape=Shape(job_flags=("--max-concurrency", "64")),
     ),
+    Kind(
+        fault="set by an hour",
+        process="clock of every process",
+        strike=redis_faults.step_clock,
+        shape=Shape(is_clocked=True),
+    ),
     Kind(fault="dropped", process="hints", strike=redis_faults.drop_hints),
     Kind(fault="tripled", process="hints", strike=redis_faults.double_hints),
     Kind(

@@ -1,4 +1,4 @@
-"""What befalls Redis, its connections and its hints in the middle of a job."""
+"""What befalls Redis, its connections, its hints, and the clock that all live by, in the middle of a job."""
 
 import time
 from typing import Any, cast
@@ -9,6 +9,7 @@ from common import keys
 from tests.collecting import PRIORITY_STEPS, SEPARATOR
 from tests.faults import redis_faults
 from tests.faults.freezing import frozen
+from tests.faults.stepped_clock import HOUR_S
 
 CONNECTIONS = 4
 """The collector's and one a worker at least."""
@@ -149,6 +150,17 @@ def fill(arena: Arena) -> Strike:
     finally:
         redis_faults.unfill(arena.server)
     return Strike(effect=f"nothing was offered for {away_s:.0f} s", at_s=at_s, away_s=time.monotonic() - at_s)
+
+
+def step_clock(arena: Arena) -> Strike:
+    """The wall clock of every process and of the server is set by an hour, back or forth."""
+    assert arena.clock is not None
+    at_s, before_s = time.monotonic(), arena.clock.offset_s()
+    offset_s = round(before_s) + arena.draw.choice((-HOUR_S, HOUR_S))
+    arena.clock.step(offset_s)
+    if abs(arena.clock.offset_s() - before_s) < HOUR_S / 2:
+        raise NoEffectError("the clock is the same")
+    return Strike(effect=f"the clock is {offset_s:+d} s off", at_s=at_s)
 
 
 def _queues(arena: Arena) -> list[str]:

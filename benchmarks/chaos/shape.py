@@ -32,5 +32,7 @@ class Shape:
     """What lies on a small disk of its own."""
     is_proxied: bool = False
     """Whether all connections pass a proxy."""
+    is_clocked: bool = False
+    """Whether server and processes live by a clock that can be set."""
     is_real: bool = False
     """The real engine with the small model."""
