@@ -52,10 +52,8 @@ class Arena:
         self.clock = SteppedClock(folder) if shape.is_clocked else None
         data = self._place("data") / "data"
         self.server = Server(VALKEY, data) if self.clock is None else ClockedServer(VALKEY, data, clock=self.clock)
-        self.proxy = Proxy(self.server.socket)
-        if shape.is_proxied:
-            self._open.enter_context(self.proxy)
-        self.address = self.proxy.url if shape.is_proxied else self.server.url
+        self.proxy = self._open.enter_context(Proxy(self.server.socket)) if shape.is_proxied else None
+        self.address = self.proxy.url if self.proxy else self.server.url
         variables = {TOKENS_VARIABLE: str(self.tokens_folder), **(self.clock.environment if self.clock else {})}
         counts = () if self.verb == "embedded" else shape.nodes
         self.nodes = [

@@ -115,6 +115,7 @@ def double_hints(arena: Arena) -> Strike:
 
 def reset_connections(arena: Arena) -> Strike:
     """Every connection is reset by the network, three times."""
+    assert arena.proxy is not None
     at_s = time.monotonic()
     ended = []
     for _ in range(3):
@@ -127,6 +128,7 @@ def reset_connections(arena: Arena) -> Strike:
 
 def lose_replies(arena: Arena) -> Strike:
     """For a while every fifth command of those that count is done, and its reply is lost with its connection."""
+    assert arena.proxy is not None
     at_s = time.monotonic()
     arena.proxy.swallow(0.2, of=SCRIPTS)
     arena.pause(3, 6)
