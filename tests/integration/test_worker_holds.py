@@ -2,11 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from common.wire import ENTRY_BYTES, Result, unpack_results
 from tests.servers import VALKEY, Server
@@ -16,17 +14,6 @@ from worker.holds import Hold
 from worker.metrics import RESULTS, TOKENS
 
 LONG = 10_000
-
-
-@pytest.fixture
-def job(any_redis: redis.Redis) -> Job:
-    return Job(any_redis)
-
-
-@pytest.fixture
-def worker(any_redis: redis.Redis) -> Iterator[WorkerParts]:
-    with worker_parts(any_redis) as parts:
-        yield parts
 
 
 def begin(worker: WorkerParts, in_flight: int) -> None:

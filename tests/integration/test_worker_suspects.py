@@ -1,6 +1,5 @@
 """A worker with a suspect: it waits for an empty engine, is armed, runs alone; what arrives meanwhile goes back."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,24 +8,13 @@ import redis
 from common.claim_types import Seen
 from tests.servers import Server
 from tests.waiting import wait_until
-from tests.worker_parts import EPOCH, JOB, Job, WorkerParts, make_batch, worker_parts
+from tests.worker_parts import EPOCH, JOB, Job, WorkerParts, make_batch
 from tests.worker_process import started_worker
 from worker import solitude
 from worker.options import SimOptions
 
 LONG = 10_000
 NORMAL, SUSPECT, NEXT = 0, 1, 2
-
-
-@pytest.fixture
-def job(any_redis: redis.Redis) -> Job:
-    return Job(any_redis)
-
-
-@pytest.fixture
-def worker(any_redis: redis.Redis) -> Iterator[WorkerParts]:
-    with worker_parts(any_redis) as parts:
-        yield parts
 
 
 def seen(job: Job, mb: int) -> Seen:
@@ -174,8 +162,7 @@ def test_celery_brings_nothing_while_a_suspect_is_alone(
     """Also where the queue was empty when the suspect came, so that Celery had asked for the next message already."""
     job = Job(valkey)
     job.offer(make_batch(2), make_batch(1, mb=SUSPECT, tokens=[LONG], kind="solo"), make_batch(1, mb=NEXT, kind="solo"))
-    knobs = {"BAKEHOUSE_RENEW_S": "0.2", "BAKEHOUSE_PUBLISH_S": "0.1"}
-    with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(seconds=0.01), **knobs) as worker:
+    with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(), BAKEHOUSE_RENEW_S="0.2") as worker:
         worker.hint(SUSPECT, n=1)
         await_armed(job, SUSPECT)
         worker.hint(NORMAL, NEXT, n=2)
@@ -193,8 +180,8 @@ def test_what_it_has_done_is_known_before_a_suspect_may_end_it(
     """Or its supervisor would take each death for one without a result between."""
     job = Job(valkey)
     job.offer(make_batch(8), make_batch(1, mb=SUSPECT, tokens=[LONG], kind="solo"))
-    knobs = {"BAKEHOUSE_RENEW_S": "0.2", "BAKEHOUSE_PUBLISH_S": "0.1", "BAKEHOUSE_PRESENCE_S": "600"}
-    with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(seconds=0.01), **knobs) as worker:
+    rarely = "600"
+    with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(), BAKEHOUSE_PRESENCE_S=rarely) as worker:
         worker.hint(NORMAL, n=8)
         wait_until(lambda: job.stage(NORMAL) == "FULL", timeout_s=10, description="eight results are out")
         worker.hint(SUSPECT, n=1)
