@@ -19,6 +19,7 @@ from celery.worker.control import Panel
 from celery.worker.heartbeat import Heart
 from celery.worker.pidbox import Pidbox
 from kombu import Connection
+from kombu.transport.virtual import QoS
 
 from common import keys
 from common.log import Event, get_logger
@@ -118,6 +119,8 @@ def tell_to_stop() -> None:
 
 def _quiet_celery() -> None:
     """Keep our logging as it is, and out of it what is no news here."""
+    # at each lost connection kombu would send all hints in hand again, or dump them into files: their threads go on
+    QoS.restore_at_shutdown = False
     # as root, Celery warns of what pickled messages could do; ours are JSON only
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # what runs when a connection is lost goes on: its results do not go through that connection
