@@ -77,16 +77,16 @@ class Isolation:
         turns = free_turns(len(solos) - len(waiting), workers=len(job.fleet.workers)) if waiting else 0
         if not turns:
             return
-        losses = job.journal.losses(batch.row.seqs[0] for batch in waiting.values())
-        by_mb = {mb: losses[batch.row.seqs[0]] for mb, batch in waiting.items() if now_s >= batch.quiet_until_s}
+        able = {mb: batch.row.seqs[0] for mb, batch in waiting.items() if now_s >= batch.quiet_until_s}
+        losses = job.journal.losses(able.values())
+        by_mb = {mb: losses[seq] for mb, seq in able.items()}
         poison = {mb for mb, own in by_mb.items() if judge(own) is Standing.POISON}
         turn = next_in_turn({mb: own for mb, own in by_mb.items() if mb not in poison}, turns)
         job.hints.send([waiting[mb] for mb in turn], route=job.route, now_s=now_s, reason="suspect", urgent=True)
         for mb in poison:
             reason = explain(by_mb[mb])
-            seq = waiting[mb].row.seqs[0]
-            log.error(Event.POISON_FOUND, job=job.id, mb=mb, seq=seq, reason=reason)
-            results = give_up(job, waiting[mb], {seq: reason}, kind=ErrorKind.WORKER_LOST)
+            log.error(Event.POISON_FOUND, job=job.id, mb=mb, seq=able[mb], reason=reason)
+            results = give_up(job, waiting[mb], {able[mb]: reason}, kind=ErrorKind.WORKER_LOST)
             metrics.POISON.inc()
             self._receiver.settle(results, [])
 
