@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from common import keys
 from tests.jobs import only_job, wait_for_results, write_requests
 from tests.processes import producer_command, read_results, run_producer, started, started_worker
 from tests.servers import Server
@@ -79,6 +80,9 @@ class Scene:
         """The run ends well, with every result once, in order, and as in a run that nothing disturbs."""
         assert self.run.wait(timeout_s) == exit_code, self.words()
         self.check_results()
+        client = self.server.client()
+        assert list(client.scan_iter(match=keys.prefix(self.job) + "*")) == [keys.info(self.job).encode()]
+        assert client.hget(keys.JOBS, self.job) is None, "a finished job still stands among the live ones"
         assert self.worker.poll() is None, self.words()
 
     def check_results(self) -> None:
