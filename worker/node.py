@@ -95,10 +95,14 @@ def wait_for_server(
 
 
 def certify_abandoned(client: redis.Redis, *, roster: Roster) -> None:
-    """Certify as `outside` the workers of supervisors that were killed, and end what they left running."""
+    """Certify the workers of supervisors that are gone, and end what they left running.
+
+    The cause is `outside`, unless their supervisor knew it and Redis took no certificate from it.
+    """
     for entry in roster.abandoned():
         orphans = roster.end_orphans(entry)
-        certify(client, entry.incarnation, Cause.OUTSIDE)
+        cause = entry.cause or Cause.OUTSIDE
+        certify(client, entry.incarnation, cause)
         with suppress(OSError):  # certified again by the next supervisor, which does no harm
             roster.settle(entry)
-        log.warning(Event.WORKER_DIED, worker=entry.incarnation, cause=Cause.OUTSIDE.value, orphans=len(orphans))
+        log.warning(Event.WORKER_DIED, worker=entry.incarnation, cause=cause.value, orphans=len(orphans))

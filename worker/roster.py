@@ -14,6 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from worker.certificates import Cause
+
 FOREIGN_KEPT_S = 24 * 3600
 """An entry is certified on whatever Redis the next supervisor is given, since an embedded one moves from run to run;
 one that was noted on another Redis is kept so long for a supervisor there."""
@@ -36,6 +38,8 @@ class Entry(BaseModel):
     """Of processes (inode): in another boot or namespace these numbers mean nothing."""
     server: str
     """Digest of the Redis URL, which may hold a password."""
+    cause: Cause | None = None
+    """Why it died, once its supervisor knows and has not certified it yet."""
 
 
 class Roster:
@@ -63,11 +67,19 @@ class Roster:
             server=self._server,
         )
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._folder / f".{incarnation}"
+        self._put(entry)
+
+    def conclude(self, incarnation: str, cause: Cause) -> None:
+        """Note why a worker died, before its certificate: Redis may take none until this supervisor is gone too."""
+        entry = Entry.model_validate_json(self._file(incarnation).read_bytes())
+        self._put(entry.model_copy(update={"cause": cause}))
+
+    def _put(self, entry: Entry) -> None:
+        fresh = self._folder / f".{entry.incarnation}"
         try:
             fresh.touch(mode=0o600)
             fresh.write_text(entry.model_dump_json())
-            fresh.rename(self._file(incarnation))
+            fresh.rename(self._file(entry.incarnation))
         except OSError:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)

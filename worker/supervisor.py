@@ -89,6 +89,8 @@ class Supervisor:
         buried = [life for slot in self._slots if (life := slot.bury()) is not None]
         for life in buried:
             life.out_of_memory = out_of_memory
+            with suppress(OSError):  # no entry, or a full disk: who certifies it later does not know
+                self._roster.conclude(life.incarnation, _cause_of(life))
         now = time.monotonic()
         if buried or now >= self._next_look_at:
             self._next_look_at = now + LOOK_S
@@ -163,8 +165,7 @@ class Supervisor:
             self._say(f"worker {life.gpu}: {sentence}")
 
     def _certify(self, slot: Slot, life: Life) -> None:
-        assert life.status is not None
-        cause = cause_of(life.status, out_of_memory=life.out_of_memory, told_to_leave=life.told_to_leave)
+        cause = _cause_of(life)
         held = cause == Cause.SELF or holds_any(self._client, life.incarnation)
         certify(self._client, life.incarnation, cause)
         with suppress(OSError):  # certified again by the next supervisor, which does no harm
@@ -248,3 +249,8 @@ class Supervisor:
             self._say(f"gave up: {failure}")
         log.info(Event.WORKER_STOPPED, workers=len(self._slots), exit_code=int(self._exit_code))
         return self._exit_code
+
+
+def _cause_of(life: Life) -> Cause:
+    assert life.status is not None
+    return cause_of(life.status, out_of_memory=life.out_of_memory, told_to_leave=life.told_to_leave)

@@ -1,5 +1,6 @@
 """A disk without room, real and small, under all that a job writes: it stops, says how much is needed, and goes on."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -138,7 +139,8 @@ def test_full_disk_under_an_embedded_server(scene: DiskScene, disk: SmallDisk) -
         scene.reach(8)
         scene.interrupt()
     data = scene.directory.server_path
-    data.rename(data.with_name("redis-before"))
+    shutil.copytree(data, disk.path, dirs_exist_ok=True)
+    shutil.rmtree(data)
     data.symlink_to(disk.path)
     scene.run_log.unlink()
     with started(producer_command(*command), log=scene.run_log) as scene.run:
@@ -151,6 +153,7 @@ def test_full_disk_under_an_embedded_server(scene: DiskScene, disk: SmallDisk) -
     again = run_producer(*command)
     assert again.returncode == 0, again.stderr
     scene.check_kept(kept)
+    assert not scene.blamed(), "its worker was told to leave, and could not say so in Redis"
 
 
 def test_full_disk_under_the_fleets_server(scene: DiskScene, disk: SmallDisk) -> None:

@@ -175,6 +175,10 @@ def test_the_roster_remembers_only_those_whose_supervisor_is_gone_too(tmp_path: 
     adder += "Roster(redis_url='redis://here', folder=pathlib.Path(sys.argv[1])).add(sys.argv[2], int(sys.argv[3]))"
     subprocess.run([sys.executable, "-c", adder, str(tmp_path), "host-1-11111111", str(worker.pid)], check=True)
     (entry,) = roster.abandoned()
+    assert entry.cause is None
+    roster.conclude(entry.incarnation, Cause.LEFT)
+    (entry,) = roster.abandoned()
+    assert entry.cause is Cause.LEFT
     assert entry.incarnation == "host-1-11111111"
     elsewhere = Roster(redis_url="redis://elsewhere", folder=tmp_path)
     assert elsewhere.abandoned() == [entry], "an embedded Redis has another address in the next run"
