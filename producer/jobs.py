@@ -9,8 +9,10 @@ from producer.disk_need import saying_how_much
 from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
+from producer.job_spec import JobSpec
 from producer.journal_reader import JournalReader, read_checkpoint
 from producer.outcome import Outcome, status_of
+from producer.output import check_finished
 from producer.progress import Show
 from producer.reader import hash_id
 from producer.session import Run, resumable, run_job
@@ -91,6 +93,8 @@ def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
     spec = make_spec(options, settings)
     same = None if options.fresh else JobDirectory.find_same(settings.jobs, spec)
     if same is None:
+        if not options.fresh and not options.overwrite:
+            check_not_another(settings.jobs, spec)
         return JobDirectory.create(settings.jobs, spec, settings=settings, overwrite=options.overwrite)
     if spec.input == STDIN:
         same.check_stdin_unchanged()
@@ -99,11 +103,25 @@ def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
     return same
 
 
+def check_not_another(jobs: Path, spec: JobSpec) -> None:
+    """Raises `RefusedError` when an unfinished job writes the output of `spec`, from another input or model."""
+    for owner in JobDirectory.owners(jobs, spec):
+        if read_summary(owner) is None:
+            differing = ", ".join(spec.differs_from(owner.spec)) or "job id"
+            raise RefusedError(
+                f"job {owner.spec.job} writes this file and is not finished; it has another {differing}",
+                where=str(owner.output_path),
+                do="give the same arguments to continue it, --fresh --overwrite for a new job, or another -o",
+            )
+
+
 def finish(directory: JobDirectory, *, settings: Settings, show: Show) -> Summary:
     """Run the job in `directory` until it is done; a job that is done already only says what it came to."""
     with resumable(directory.spec.job), saying_how_much(directory):
         done = read_summary(directory)
     if done is not None:
+        with JournalReader.open(directory.journal_path) as journal:
+            check_finished(directory.output_path, journal.checkpoint())
         show.say(f"job {directory.spec.job} was finished before; --fresh runs it again")
         return done
     with show:

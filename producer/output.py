@@ -7,6 +7,7 @@ start. A crash while writing leaves a torn tail beyond what the journal knows as
 
 import errno
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -15,11 +16,14 @@ from common.errors import RefusedError
 from producer.disk import write_refused, writing_to
 from producer.input_file import sync_folder
 from producer.journal import Journal, Stretch
+from producer.journal_reader import Checkpoint
 
 _RESULTS = "the ordered file"
 _ERRORS = "errors.jsonl"
 _NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
 """Somebody must give another place; with any other error the same one may be good later."""
+
+_HEAD_BYTES = 256
 
 
 class Output:
@@ -36,10 +40,11 @@ class Output:
 
     def check(self, journal: Journal) -> None:
         """Raises `RefusedError` when the ordered file is gone or shorter than what was synced (somebody cut it, and its
-        lines are in no other place), or is not empty before the first line. Changes nothing.
+        lines are in no other place), is not empty before the first line, or knows more than `journal`. Changes nothing.
         """
         needed, _ = journal.synced_lengths()
         _check_length(self._results_path, needed, untouched=journal.frontier == 0)
+        _check_no_newer(self._results_path, journal.checkpoint())
 
     def open(self, journal: Journal) -> Self:
         """Open both files and bring them to what `journal` says. Raises `RefusedError` as `check` does.
@@ -118,6 +123,26 @@ def _check_length(path: Path, needed: int, *, untouched: bool) -> None:
             f"the ordered file {'is gone' if found is None else f'has {found} bytes'}; {needed} were written to it",
             where=str(path),
             do="put it back, or start again with --fresh",
+        )
+
+
+def check_finished(path: Path, checkpoint: Checkpoint) -> None:
+    """Raises `RefusedError` when the ordered file of a finished job is gone or shorter than it was."""
+    _check_length(path, checkpoint.out_bytes, untouched=False)
+
+
+def _check_no_newer(path: Path, checkpoint: Checkpoint) -> None:
+    """A line is written after the journal has given it its place: one without a place is of a newer journal."""
+    if not path.exists() or path.stat().st_size <= checkpoint.out_bytes:
+        return
+    with path.open("rb") as file:
+        file.seek(checkpoint.out_bytes)
+        head = file.read(_HEAD_BYTES)
+    if re.match(rb'\{"id":"[\w-]+-%d"' % checkpoint.frontier, head):
+        raise RefusedError(
+            f"this journal is an old copy: it knows {checkpoint.out_bytes} bytes of the ordered file, not all",
+            where=str(path),
+            do="put the newest job directory back, or start again with --fresh",
         )
 
 

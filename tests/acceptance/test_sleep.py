@@ -2,14 +2,12 @@
 
 import re
 import sqlite3
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from common import keys
@@ -18,9 +16,10 @@ from common.settings import Settings
 from producer.journal_reader import JournalReader
 from tests.collecting import Bench, Running, write_input
 from tests.faults.freezing import freeze, thaw
-from tests.faults.stepped_clock import FAKETIME, HOUR_S, SteppedClock
+from tests.faults.jumping import jumping_command
 from tests.jobs import check_whole, wait_for_results, write_requests
-from tests.processes import descendants, live_workers, producer_command, read_results, started, started_worker
+from tests.processes import live_workers, producer_command, read_results, started, started_worker
+from tests.run_family import MEMBERS, family_of
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
 
@@ -32,6 +31,7 @@ KNOBS: dict[str, Any] = {
     "presence_s": 0.5,
     "hang_s": 4.0,
 }
+HOUR_S = 3600
 FROZEN_S = 5.5
 """Longer than a hold lasts, an engine may hang, and a collector waits for anything to move."""
 STAGGER_S = 0.7
@@ -135,16 +135,17 @@ def test_a_laptop_sleeps(tmp_path: Path, config: Path, order: Sequence[str]) -> 
     log, places = tmp_path / "run.log", ("-o", output, "--jobs", jobs, "--config", config)
     with started(producer_command("run", source, *places, *SLOW, "--batch-size", 4, "--json"), log=log) as run:
         wait_for_results(output, run, at_least=8, log=log)
-        family = processes_of(run)
-        freeze([pid for name in ("producer", "server", "supervisor", "worker") for pid in family[name]])
+        family = family_of(run)
+        assert set(family) == set(MEMBERS)
+        freeze([family[name] for name in MEMBERS])
         before = output.read_bytes()
         stay(FROZEN_S)
         assert output.read_bytes() == before, "something did not stand still"
         assert before.count(b"\n") < rows, "nothing was left to do"
         for name in order:
-            thaw(family[name])
+            thaw([family[name]])
             stay(STAGGER_S)
-        assert {name: pids for name, pids in processes_of(run).items() if run.poll() is None} in ({}, family)
+        assert run.poll() is not None or family_of(run) == family
         assert run.wait(60) == 0, log.read_text()[-3000:]
     check_whole(output, rows)
     (journal,) = jobs.glob("*/journal.sqlite")
@@ -171,21 +172,22 @@ def test_who_waits_and_sleeps_goes_on_waiting(tmp_path: Path, server: Server) ->
     check_whole(output, 8)
 
 
-@pytest.mark.skipif(not FAKETIME.exists(), reason="libfaketime is not installed (Debian: apt-get install faketime)")
 def test_all_clocks_of_a_collector_jump(tmp_path: Path, server: Server, config: Path) -> None:
     """Also the one that should never jump, as on a virtual machine that was paused: no hold is taken away for it."""
     rows = 40
     source, output, jobs = write_requests(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", tmp_path / "jobs"
     log, places = tmp_path / "run.log", ("-o", output, "--jobs", jobs, "--config", config, "--batch-size", 4)
-    clock = SteppedClock(tmp_path)
-    knobs = {**clock.environment, "FAKETIME_DONT_FAKE_MONOTONIC": "0"}
-    command = producer_command("run", source, *places, "--redis-url", server.url, "--json")
+    clock = tmp_path / "ahead"
+    clock.write_text("0")
+    command = jumping_command(clock, "run", source, *places, "--redis-url", server.url, "--json")
     with (
         started_worker(server, *SLOW, "--config", config, log=tmp_path / "worker.log"),
-        started(command, log=log, **knobs) as run,
+        started(command, log=log) as run,
     ):
         wait_for_results(output, run, at_least=8, log=log)
-        clock.step(HOUR_S)
+        stepped = tmp_path / "stepped"
+        stepped.write_text(str(HOUR_S))
+        stepped.replace(clock)
         before = output.read_bytes().count(b"\n")
         assert before < rows, "nothing was left to do"
         assert run.wait(60) == 0, log.read_text()
@@ -202,13 +204,3 @@ def is_open(server: Server) -> bool:
     """Whether a collector has its job in Redis."""
     client = server.client()
     return any(client.hget(key, "state") == b"open" for key in client.scan_iter("bakehouse:*:info"))
-
-
-def processes_of(run: "subprocess.Popen[bytes]") -> dict[str, list[int]]:
-    """Pids of a run that brought all it needs, by what they are."""
-    below = [child for child in descendants(run.pid) if child.is_running()]
-    server = [child.pid for child in below if "valkey" in child.name()]
-    supervisors = [child for child in psutil.Process(run.pid).children() if child.pid not in server]
-    workers = [child.pid for supervisor in supervisors for child in supervisor.children()]
-    assert len(server) == len(supervisors) == len(workers) == 1, below
-    return {"producer": [run.pid], "server": server, "supervisor": [supervisors[0].pid], "worker": workers}
