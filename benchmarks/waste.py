@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.chaos.document import read_document, write_document
 from benchmarks.report import Bound, finish
 from benchmarks.rows import SEED, write_heavy_tailed
 from common import keys
@@ -65,8 +66,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bh-waste-") as scratch:
         figures = measure(Path(scratch), minutes=arguments.minutes, every_s=arguments.every_s)
     if arguments.into is not None:
-        document = json.loads(arguments.into.read_text(encoding="utf-8"))
-        arguments.into.write_text(json.dumps({**document, "waste": figures}, indent=1) + "\n", encoding="utf-8")
+        write_document(arguments.into, {**read_document(arguments.into), "waste": figures})
     return finish([Bound("tokens made / tokens in results", figures["ratio"], most=MOST)], figures)
 
 

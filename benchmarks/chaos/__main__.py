@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import json
 import signal
 import sys
 import tempfile
@@ -11,11 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.figures import HEADER, figures_of
+from benchmarks.chaos.document import write_document
+from benchmarks.chaos.figures import figures_of
 from benchmarks.chaos.kinds import KINDS, REAL, REAL_KINDS, Kind
 from benchmarks.chaos.lines import undisturbed, undisturbed_real
 from benchmarks.chaos.run import RunRecord, run_once
-from benchmarks.report import commit, cpus, print_table
+from benchmarks.report import commit, cpus
+
+SHORT = ("runs", "void", "lost", "doubled", "innocents", "wrong", "redo", "max", "still", "tokens", "verdict")
+"""Column heads that fit a terminal."""
 
 
 def main() -> int:
@@ -76,17 +79,27 @@ def write(path: Path, records: Sequence[RunRecord], *, minutes: float) -> None:
         "minutes": round(minutes),
         "runs": [record.to_json() for record in records],
     }
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_document(path, document)
 
 
 def show(records: Sequence[RunRecord], *, minutes: float) -> int:
     """The table on stdout; 1 when a line of it is not as it must be."""
     figures = figures_of(records)
-    print_table(f"chaos, {len(records)} runs in {minutes:.0f} min", list(HEADER), [line.cells() for line in figures])
+    print(
+        f"chaos at {commit()}: {len(records)} runs in {minutes:.0f} min; redo and still in s, tokens made / delivered"
+    )
+    print_row("", SHORT)
+    for line in figures:
+        print_row(line.kind.name, line.cells()[2:])
     for line in figures:
         for miss in line.misses:
             print(f"MISSED {line.kind.name}: {miss}")
     return 1 if any(line.misses for line in figures) else 0
+
+
+def print_row(name: str, cells: Sequence[str]) -> None:
+    """One line of the table, its columns under one another."""
+    print(f"{name:<48}" + "".join(f"{cell:>{max(6, len(head) + 1)}}" for cell, head in zip(cells, SHORT, strict=True)))
 
 
 if __name__ == "__main__":

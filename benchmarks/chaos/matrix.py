@@ -1,15 +1,14 @@
 """`python -m benchmarks.chaos.matrix`: docs/kill-matrix.md from docs/kill-matrix.json, which chaos has written."""
 
 import argparse
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
+from benchmarks.chaos.document import DOCS, SOURCE, read_document
 from benchmarks.chaos.figures import HEADER, figures_of, records_from_json
+from benchmarks.chaos.kinds import FLOW_S, KILLED_S, VANISHED_S
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
-SOURCE, PAGE = DOCS / "kill-matrix.json", DOCS / "kill-matrix.md"
+PAGE = DOCS / "kill-matrix.md"
 
 _INTRODUCTION = """# The kill matrix
 
@@ -40,8 +39,6 @@ _LEGEND = """
 
 def render(document: dict[str, Any]) -> str:
     """The page."""
-    from benchmarks.chaos.kinds import FLOW_S, KILLED_S, VANISHED_S
-
     figures = figures_of(records_from_json(document["runs"]))
     seeds = [run["seed"] for run in document["runs"]]
     head = _INTRODUCTION.format(
@@ -72,7 +69,7 @@ def main() -> int:
     """Write the page, or say whether it is the one that the JSON makes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 when the page does not match")
-    page = render(json.loads(SOURCE.read_text(encoding="utf-8")))
+    page = render(read_document())
     if not parser.parse_args().check:
         PAGE.write_text(page, encoding="utf-8")
         return 0
