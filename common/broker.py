@@ -4,6 +4,9 @@ On Redis, Celery alone loses and repeats messages (docs/queue-protocol.md), so a
 of job j is ready". Nothing rests on its arrival, and no result comes back this way.
 """
 
+import time
+from typing import Any
+
 import redis
 from celery import Celery
 from kombu import Exchange, Queue
@@ -19,6 +22,9 @@ REDELIVERY_PRIORITY = 0
 PRIORITIES = {"high": 3, "normal": 6, "low": 9}
 """kombu serves 0 first; redeliveries and suspects go at 0, or at the tail they would wait behind the whole window."""
 OLDEST_REDIS = (7, 0)
+ASKED_AGAIN = 2
+ASK_PAUSE_S = 0.2
+"""A command does not end because one connection was lost as it started."""
 
 
 def redis_url(settings: Settings) -> str:
@@ -55,8 +61,7 @@ def check_server(client: redis.Redis, *, url: str) -> str:
     """
     where = redact(url)
     try:
-        facts = client.info("server")
-        policy = client.info("memory").get("maxmemory_policy", "noeviction")
+        facts, policy = _ask(client)
     except redis.AuthenticationError as error:
         raise RefusedError(f"Redis refuses the login: {error}", where=where, do="check user and password") from error
     except redis.ResponseError as error:
@@ -78,6 +83,22 @@ def check_server(client: redis.Redis, *, url: str) -> str:
             do="set maxmemory-policy to noeviction",
         )
     return version
+
+
+def _ask(client: redis.Redis) -> tuple[dict[str, Any], str]:
+    """Facts about the server, and its memory policy; a lost connection is tried again."""
+    for _ in range(ASKED_AGAIN):
+        try:
+            return _ask_once(client)
+        except redis.AuthenticationError:
+            raise
+        except redis.ConnectionError:
+            time.sleep(ASK_PAUSE_S)
+    return _ask_once(client)
+
+
+def _ask_once(client: redis.Redis) -> tuple[dict[str, Any], str]:
+    return client.info("server"), client.info("memory").get("maxmemory_policy", "noeviction")
 
 
 def refuses_writes(error: redis.RedisError) -> bool:
