@@ -25,9 +25,23 @@ def _no_ambient_settings() -> None:
 @pytest.fixture(scope="session", params=[VALKEY, REDIS])
 def any_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Each of the servers we stand on, in turn."""
-    if request.param == REDIS and not shutil.which("redis-server"):
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server = Server(request.param, tmp_path_factory.mktemp(request.param)).start()
+    server = _server_of(request.param, tmp_path_factory.mktemp(request.param))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=[VALKEY, REDIS])
+def any_own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """Each of them in turn, to be broken by one test alone."""
+    server = _server_of(request.param, tmp_path / "data")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """The embedded default, to be broken by one test alone."""
+    server = _server_of(VALKEY, tmp_path / "data")
     yield server
     server.stop()
 
@@ -60,6 +74,12 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
             yield disk
     except NoSmallDiskError:
         pytest.skip("no small disk can be mounted here: root is needed, and a loop device or tmpfs")
+
+
+def _server_of(kind: str, directory: Path) -> Server:
+    if kind == REDIS and not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    return Server(kind, directory).start()
 
 
 def _emptied(server: Server) -> Iterator[redis.Redis]:

@@ -78,15 +78,13 @@ def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subpr
 
 
 @contextmanager
-def started_worker(
-    server: Server, *arguments: object, log: Path, ready_s: float = 120, **more: str
-) -> Iterator[subprocess.Popen[bytes]]:
+def started_worker(server: Server, *arguments: object, log: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`worker start ARGUMENTS` on `server`, with `more` in its environment, ready to take work."""
     before = set(live_workers(server))
     with started(worker_command("start", "--redis-url", server.url, *arguments), log=log, **more) as process:
         wait_until(
             lambda: process.poll() is not None or set(live_workers(server)) - before,
-            timeout_s=ready_s,
+            timeout_s=120,
             description=f"a worker is ready; its log: {log}",
         )
         assert process.poll() is None, log.read_text()[-3000:]

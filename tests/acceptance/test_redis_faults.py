@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -20,72 +18,54 @@ from tests.faults.proxy import Proxy
 from tests.faults.scene import QUICK, Scene, at_work
 from tests.faults.stepped_clock import COMPILER, HOUR_S, ClockedServer, SteppedClock
 from tests.processes import await_gone, descendants, live_workers, read_results, run_producer, started_worker
-from tests.servers import REDIS, VALKEY, Server
+from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
 from worker.engines.sim_engine import CALLS_VARIABLE
 
 
-@pytest.fixture(params=[VALKEY, REDIS])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    """Each kind of server, to be broken by one test alone."""
-    if request.param == REDIS and not shutil.which("redis-server"):
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server = Server(request.param, tmp_path / "data").start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def valkey_alone(tmp_path: Path) -> Iterator[Server]:
-    """The embedded default, to be broken by one test alone."""
-    server = Server(VALKEY, tmp_path / "data").start()
-    yield server
-    server.stop()
-
-
-def test_restarts_with_its_data(server: Server, tmp_path: Path) -> None:
-    with at_work(server, tmp_path) as scene:
-        redis_faults.restart(server)
+def test_restarts_with_its_data(any_own_server: Server, tmp_path: Path) -> None:
+    with at_work(any_own_server, tmp_path) as scene:
+        redis_faults.restart(any_own_server)
         scene.check_flow()
-        redis_faults.restart(server)
-        redis_faults.restart(server)
+        redis_faults.restart(any_own_server)
+        redis_faults.restart(any_own_server)
         scene.check_flow()
         scene.check_whole()
 
 
 @pytest.mark.parametrize("cut_bytes", [300, 3_000, 30_000])
-def test_comes_back_without_the_end_of_its_log(valkey_alone: Server, tmp_path: Path, cut_bytes: int) -> None:
-    with at_work(valkey_alone, tmp_path, environment=QUICK) as scene:
-        assert redis_faults.restart(valkey_alone, cut_bytes=cut_bytes) == cut_bytes
+def test_comes_back_without_the_end_of_its_log(own_server: Server, tmp_path: Path, cut_bytes: int) -> None:
+    with at_work(own_server, tmp_path, environment=QUICK) as scene:
+        assert redis_faults.restart(own_server, cut_bytes=cut_bytes) == cut_bytes
         scene.check_flow()
         scene.check_whole()
 
 
-def test_is_flushed(server: Server, tmp_path: Path) -> None:
-    with at_work(server, tmp_path, environment=QUICK) as scene:
-        assert redis_faults.flush(server) > 4
+def test_is_flushed(any_own_server: Server, tmp_path: Path) -> None:
+    with at_work(any_own_server, tmp_path, environment=QUICK) as scene:
+        assert redis_faults.flush(any_own_server) > 4
         scene.check_flow()
         scene.check_whole()
 
 
-def test_is_replaced_by_an_empty_one(valkey_alone: Server, tmp_path: Path) -> None:
-    with at_work(valkey_alone, tmp_path) as scene:
-        redis_faults.replace_by_empty(valkey_alone)
+def test_is_replaced_by_an_empty_one(own_server: Server, tmp_path: Path) -> None:
+    with at_work(own_server, tmp_path) as scene:
+        redis_faults.replace_by_empty(own_server)
         scene.check_flow()
         scene.check_whole()
 
 
-def test_connections_are_killed(server: Server, tmp_path: Path) -> None:
-    with at_work(server, tmp_path) as scene:
+def test_connections_are_killed(any_own_server: Server, tmp_path: Path) -> None:
+    with at_work(any_own_server, tmp_path) as scene:
         for reach in (20, 32, 44):
             scene.reach(reach)
-            assert redis_faults.kill_connections(server) >= 3
+            assert redis_faults.kill_connections(any_own_server) >= 3
         scene.check_flow()
         scene.check_whole()
 
 
-def test_connections_are_reset(valkey_alone: Server, tmp_path: Path) -> None:
-    with Proxy(valkey_alone.socket, tcp=True) as proxy, at_work(valkey_alone, tmp_path, url=proxy.url) as scene:
+def test_connections_are_reset(own_server: Server, tmp_path: Path) -> None:
+    with Proxy(own_server.socket, tcp=True) as proxy, at_work(own_server, tmp_path, url=proxy.url) as scene:
         for reach in (20, 32, 44):
             scene.reach(reach)
             assert proxy.reset_all() >= 3
@@ -105,29 +85,29 @@ LOST = [
 
 
 @pytest.mark.parametrize(("commands", "share"), LOST, ids=[row[0][0] if row[0] else "any" for row in LOST])
-def test_replies_are_lost(valkey_alone: Server, tmp_path: Path, commands: tuple[str, ...], share: float) -> None:
-    with Proxy(valkey_alone.socket) as proxy:
+def test_replies_are_lost(own_server: Server, tmp_path: Path, commands: tuple[str, ...], share: float) -> None:
+    with Proxy(own_server.socket) as proxy:
         proxy.swallow(share, of=commands)
-        with at_work(valkey_alone, tmp_path, url=proxy.url, reach=1) as scene:
+        with at_work(own_server, tmp_path, url=proxy.url, reach=1) as scene:
             scene.check_whole()
         print(proxy.swallowed, proxy.commands)
         assert proxy.swallowed.total() >= 2, proxy.swallowed
 
 
-def test_is_full(server: Server, tmp_path: Path) -> None:
+def test_is_full(any_own_server: Server, tmp_path: Path) -> None:
     """Another tenant takes all its memory: what is in hand goes on, also past a lost connection and a dead worker."""
-    with at_work(server, tmp_path, environment=QUICK) as scene:
-        redis_faults.fill(server)
-        redis_faults.kill_connections(server)
+    with at_work(any_own_server, tmp_path, environment=QUICK) as scene:
+        redis_faults.fill(any_own_server)
+        redis_faults.kill_connections(any_own_server)
         scene.check_flow()
         worker = psutil.Process(scene.worker.pid).children()[0]
         worker.kill()
         wait_until(
             lambda: len(scene.events("worker_restarted")) == 1, timeout_s=10, description="another worker starts"
         )
-        wait_until(lambda: live_workers(server), timeout_s=10, description="it is live")
+        wait_until(lambda: live_workers(any_own_server), timeout_s=10, description="it is live")
         wait_until(lambda: "Redis is full" in scene.run_log.read_text(), timeout_s=15, description="what is waited for")
-        redis_faults.unfill(server)
+        redis_faults.unfill(any_own_server)
         scene.check_whole()
 
 
@@ -144,12 +124,12 @@ def resume_on_another(scene: Scene) -> int:
         another.stop()
 
 
-def test_is_gone_for_good(valkey_alone: Server, tmp_path: Path) -> None:
+def test_is_gone_for_good(own_server: Server, tmp_path: Path) -> None:
     """Both commands say what they wait for, end resumable with their reason, and a new server does as well."""
     patience = {"BAKEHOUSE_GIVE_UP_AFTER_S": "6"}
-    with at_work(valkey_alone, tmp_path, environment=patience) as scene:
+    with at_work(own_server, tmp_path, environment=patience) as scene:
         below = descendants(scene.worker.pid)
-        valkey_alone.kill()
+        own_server.kill()
         wait_until(
             lambda: "redis_lost" in scene.run_log.read_text() and scene.events("redis_lost"),
             timeout_s=10,
@@ -195,10 +175,10 @@ def test_all_clocks_are_set_an_hour_on_and_two_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("copies", [0, 2], ids=["dropped", "doubled"])
-def test_hints_are_lost_and_doubled(valkey_alone: Server, tmp_path: Path, copies: int) -> None:
+def test_hints_are_lost_and_doubled(own_server: Server, tmp_path: Path, copies: int) -> None:
     calls = tmp_path / "calls"
-    with at_work(valkey_alone, tmp_path, environment={CALLS_VARIABLE: str(calls)}) as scene:
-        assert redis_faults.copy_hints(valkey_alone, copies=copies) >= 5
+    with at_work(own_server, tmp_path, environment={CALLS_VARIABLE: str(calls)}) as scene:
+        assert redis_faults.copy_hints(own_server, copies=copies) >= 5
         assert scene.check_flow() < 10
         scene.check_whole()
     texts = [json.loads(line)["text"] for line in calls.read_text().splitlines()]
@@ -206,43 +186,41 @@ def test_hints_are_lost_and_doubled(valkey_alone: Server, tmp_path: Path, copies
 
 
 def test_hints_are_lost_while_another_job_keeps_the_queue_busy(
-    valkey_alone: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come again after `UNCLAIMED_S`, here 3 s instead of 160, though the queue was never empty."""
     monkeypatch.setattr(remedies, "UNCLAIMED_S", 3.0)
-    with at_work(valkey_alone, tmp_path, rows=160) as scene:
+    with at_work(own_server, tmp_path, rows=160) as scene:
         settings = Settings(redis_url=scene.url, batch_size=4)
         source = write_input(tmp_path / "other.jsonl", 12, model=None)
         (tmp_path / "other").mkdir()
-        other = Bench(tmp_path / "other", valkey_alone, source, model=None, settings=settings)
+        other = Bench(tmp_path / "other", own_server, source, model=None, settings=settings)
         running = Running(other.collector())
-        wait_until(lambda: redis_faults.count_hints(valkey_alone, other.job), timeout_s=10, description="its hints")
-        assert redis_faults.copy_hints(valkey_alone, copies=0, job=other.job) >= 2
+        wait_until(lambda: redis_faults.count_hints(own_server, other.job), timeout_s=10, description="its hints")
+        assert redis_faults.copy_hints(own_server, copies=0, job=other.job) >= 2
         began_s = time.monotonic()
-        wait_until(
-            lambda: redis_faults.count_hints(valkey_alone, other.job), timeout_s=9, description="its hints again"
-        )
+        wait_until(lambda: redis_faults.count_hints(own_server, other.job), timeout_s=9, description="its hints again")
         assert time.monotonic() - began_s > 1
-        assert redis_faults.count_hints(valkey_alone, scene.job) >= 5, "the queue was not kept busy"
+        assert redis_faults.count_hints(own_server, scene.job) >= 5, "the queue was not kept busy"
         assert running.join(timeout_s=60).exit_code == 0
         other.check_whole(12)
         scene.check_whole()
 
 
 @pytest.mark.case
-def test_case_a22_redis_restarts_under_a_running_job(valkey_alone: Server, tmp_path: Path) -> None:
+def test_case_a22_redis_restarts_under_a_running_job(own_server: Server, tmp_path: Path) -> None:
     (case,) = [case for case in read_cases() if case.name == "A20"]  # its input
-    with at_work(valkey_alone, tmp_path, rows=200, source=case.path, reach=60) as scene:
-        before = redis_faults.run_id(valkey_alone)
-        valkey_alone.kill()
+    with at_work(own_server, tmp_path, rows=200, source=case.path, reach=60) as scene:
+        before = redis_faults.run_id(own_server)
+        own_server.kill()
         killed_s = time.monotonic()
         wait_until(lambda: time.monotonic() - killed_s >= 10, timeout_s=11, description="10 s without Redis")
-        valkey_alone.start()
-        assert redis_faults.run_id(valkey_alone) != before
+        own_server.start()
+        assert redis_faults.run_id(own_server) != before
         scene.check_flow()
         scene.reach(120)
-        redis_faults.restart(valkey_alone)
-        redis_faults.restart(valkey_alone)
+        redis_faults.restart(own_server)
+        redis_faults.restart(own_server)
         scene.check_flow()
         exit_code = scene.run.wait(60)
         check_run(case.expect, input_path=case.path, output_path=scene.output, exit_code=exit_code)
@@ -252,12 +230,12 @@ def test_case_a22_redis_restarts_under_a_running_job(valkey_alone: Server, tmp_p
         assert max(map(float, pauses)) <= 4, "a consumer's pauses grow"
 
 
-def test_connections_are_silent(valkey_alone: Server, tmp_path: Path) -> None:
+def test_connections_are_silent(own_server: Server, tmp_path: Path) -> None:
     """A network that swallows everything: both say within 10 s what they wait for, and go on when it is back."""
     quick = {"BAKEHOUSE_SOCKET_TIMEOUT_S": "3"}
     with (
-        Proxy(valkey_alone.socket, tcp=True) as proxy,
-        at_work(valkey_alone, tmp_path, url=proxy.url, environment=quick) as scene,
+        Proxy(own_server.socket, tcp=True) as proxy,
+        at_work(own_server, tmp_path, url=proxy.url, environment=quick) as scene,
     ):
         proxy.stall()
         began_s = time.monotonic()

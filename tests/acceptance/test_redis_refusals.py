@@ -1,8 +1,7 @@
 """Servers on which work could be lost, and addresses of none: every command refuses them, exit 2, and says why."""
 
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,19 +9,9 @@ import pytest
 from tests.faults.stand_in_redis import StandInRedis
 from tests.jobs import only_job, write_requests
 from tests.processes import environment, producer_command, run_producer, worker_command
-from tests.servers import REDIS, VALKEY, Server
+from tests.servers import Server
 
 Command = Callable[[Path, str], list[str]]
-
-
-@pytest.fixture(params=[VALKEY, REDIS])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    """Each kind of server, to be set up by one test alone."""
-    if request.param == REDIS and not shutil.which("redis-server"):
-        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
-    server = Server(request.param, tmp_path / "data").start()
-    yield server
-    server.stop()
 
 
 def _run(folder: Path, url: str) -> list[str]:
@@ -59,17 +48,17 @@ def check_refused(folder: Path, url: str, *words: str) -> None:
 
 
 @pytest.mark.case
-def test_case_a23a_an_evicting_policy(server: Server, tmp_path: Path) -> None:
-    policy = "allkeys-lru" if "valkey" in server.binary else "volatile-ttl"
-    server.client().config_set("maxmemory-policy", policy)
-    check_refused(tmp_path, server.url, policy, "noeviction")
+def test_case_a23a_an_evicting_policy(any_own_server: Server, tmp_path: Path) -> None:
+    policy = "allkeys-lru" if "valkey" in any_own_server.binary else "volatile-ttl"
+    any_own_server.client().config_set("maxmemory-policy", policy)
+    check_refused(tmp_path, any_own_server.url, policy, "noeviction")
 
 
-def test_a_wrong_password_and_none(server: Server, tmp_path: Path) -> None:
-    server.client().config_set("requirepass", "right-one")
+def test_a_wrong_password_and_none(any_own_server: Server, tmp_path: Path) -> None:
+    any_own_server.client().config_set("requirepass", "right-one")
     write_requests(tmp_path / "in.jsonl", 3)
-    wrong = server.url.replace("unix://", "unix://:wrong-one@")
-    for command, url in ((_run, server.url), (_run, wrong), (_worker, wrong)):
+    wrong = any_own_server.url.replace("unix://", "unix://:wrong-one@")
+    for command, url in ((_run, any_own_server.url), (_run, wrong), (_worker, wrong)):
         said = refusal(command(tmp_path, url))
         assert "refuses the login" in said
         assert "wrong-one" not in said

@@ -1,7 +1,6 @@
 """A server over its memory limit: what it refuses, what it takes all the same, and that a collector makes room."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from common.wire import MicroBatch
 from producer.fleet import read_fleet
 from tests.collecting import Bench, FakeEngineWorker, Running, quick_settings, write_input
 from tests.faults.redis_faults import copy_hints, fill, unfill
-from tests.servers import VALKEY, Server
+from tests.servers import Server
 from tests.waiting import wait_until
 from worker.certificates import Cause, certify
 from worker.outage import Outage
@@ -22,17 +21,9 @@ from worker.presence import Presence
 WORKER = "host-cpu0-00000001"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """One of its own, to be filled."""
-    server = Server(VALKEY, tmp_path / "data").start()
-    yield server
-    server.stop()
-
-
-def test_a_full_server_takes_heartbeats_certificates_and_notes(server: Server) -> None:
-    fill(server)
-    client, outage = server.client(), Outage()
+def test_a_full_server_takes_heartbeats_certificates_and_notes(own_server: Server) -> None:
+    fill(own_server)
+    client, outage = own_server.client(), Outage()
     presence = Presence(client, incarnation=WORKER, gpu="cpu0", engine="sim", every_s=5, outage=outage)
     presence.beat()
     assert [worker.incarnation for worker in read_fleet(client).workers] == [WORKER]
@@ -47,28 +38,28 @@ def test_a_full_server_takes_heartbeats_certificates_and_notes(server: Server) -
         client.hset(keys.DIED, "another", "outside")
 
 
-def test_results_are_received_while_hints_are_refused(server: Server, tmp_path: Path) -> None:
+def test_results_are_received_while_hints_are_refused(own_server: Server, tmp_path: Path) -> None:
     told = threading.Event()
 
     def publish_when_told(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
         assert told.wait(30)
         worker.publish_all(job, batch, token, got)
 
-    settings = quick_settings(server, expire_s=30.0)
+    settings = quick_settings(own_server, expire_s=30.0)
     source = write_input(tmp_path / "in.jsonl", 16)
-    bench = Bench(tmp_path, server, source, settings=settings)
-    with FakeEngineWorker(server, publish=publish_when_told, target=8) as worker:
+    bench = Bench(tmp_path, own_server, source, settings=settings)
+    with FakeEngineWorker(own_server, publish=publish_when_told, target=8) as worker:
         running = Running(bench.collector())
         wait_until(lambda: worker.claimed, timeout_s=10, description="the first is held")
-        fill(server)
-        assert copy_hints(server, copies=0) >= 1
+        fill(own_server)
+        assert copy_hints(own_server, copies=0) >= 1
         wait_until(
             lambda: any("is full" in (reason or "") for reason in bench.reasons), timeout_s=10, description="OOM"
         )
         told.set()
         wait_until(bench.results, timeout_s=10, description="what was in hand is received")
         assert running.alive()
-        unfill(server)
+        unfill(own_server)
         assert running.join().exit_code == 0
     bench.check_whole(16)
     assert worker.errors == []
