@@ -16,11 +16,11 @@ What became of jobs in the middle of which something was killed, frozen, cut off
 `python -m benchmarks.chaos.matrix` from `kill-matrix.json`, which `make chaos` has written; do not edit it by hand.
 
 Commit `{commit}`, seeds {first} to {last}, {minutes} minutes, {cpus} processors. A run is one job of some hundred lines
-on real processes: Valkey with an append-only file, supervisors with workers on the simulated engine (the last rows: the
-real one), a producer. One kind of fault strikes it one to three times, at drawn moments. Each run ends with a look at
-everything: each line has one result, in order, equal to that of an undisturbed run but for `id`,
-`response.request_id`, `meta` and the engine's own id and time of the answer; the ordered file is what the journal says;
-lines that were durable are unchanged; nothing but `info` is left in Redis.
+on real processes: Valkey with an append-only file, supervisors with workers on the simulated engine{real}, a producer.
+One kind of fault strikes it one to three times, at drawn moments. Each run ends with a look at everything: each line
+has one result, in order, equal to that of an undisturbed run but for `id`, `response.request_id`, `meta` and the
+engine's own id and time of the answer; the ordered file is what the journal says; lines that were durable are
+unchanged; nothing but `info` is left in Redis.
 
 """
 _LEGEND = """
@@ -47,6 +47,7 @@ def render(document: dict[str, Any]) -> str:
         last=max(seeds),
         minutes=document["minutes"],
         cpus=document["machine"]["cpus"],
+        real=" (in the last lines the real one)" if any(line.kind.shape.is_real for line in figures) else "",
     )
     rows = [HEADER, tuple("---" for _ in HEADER), *(line.cells() for line in figures)]
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
