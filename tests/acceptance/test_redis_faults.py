@@ -250,3 +250,13 @@ def test_connections_are_silent(own_server: Server, tmp_path: Path) -> None:
         scene.check_flow()
         assert scene.durable() > durable
         scene.check_whole()
+
+
+def test_connections_die_without_a_word(own_server: Server, tmp_path: Path) -> None:
+    """As by a firewall that forgot them: each side notices that nobody answers, and opens another."""
+    with Proxy(own_server.socket, tcp=True) as proxy, at_work(own_server, tmp_path, url=proxy.url) as scene:
+        opened = proxy.commands["brpop"]
+        assert proxy.lose_all() >= 4
+        scene.check_flow()
+        wait_until(lambda: proxy.commands["brpop"] > opened + 1, timeout_s=20, description="hints are asked for again")
+        scene.check_whole()

@@ -2,6 +2,7 @@
 
     with Proxy(server.socket) as proxy:          # processes are given proxy.url
         proxy.reset_all()                        # a reset to every client; returns how many there were
+        proxy.lose_all()                         # each connection there is falls silent for ever; new ones work
         proxy.stall(); proxy.pass_on()           # bytes wait, connections stay; and go on
         proxy.swallow(0.2, of=("publish",))      # a fifth of them is done, its reply never comes, then a reset
         proxy.swallow(0)                         # no more of it
@@ -72,6 +73,10 @@ class Proxy:
         """Reset every connection; returns how many there were."""
         return asyncio.run_coroutine_threadsafe(self._reset_all(), self._loop).result(10)
 
+    def lose_all(self) -> int:
+        """Let nothing through any more on the connections there are, as a firewall that forgot them; how many."""
+        return asyncio.run_coroutine_threadsafe(self._lose_all(), self._loop).result(10)
+
     def stall(self) -> None:
         """Let nothing through in either direction; connections stay, new ones are taken."""
         self._loop.call_soon_threadsafe(self._passing.clear)
@@ -117,6 +122,12 @@ class Proxy:
             link.reset()
         return len(links)
 
+    async def _lose_all(self) -> int:
+        links = list(self._links)
+        for link in links:
+            link.lose()
+        return len(links)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One client; while the server is away it is reset at once, as by a host without one."""
         link = _Link(self, reader, writer, passing=self._passing)
@@ -154,6 +165,10 @@ class _Link:
             if self._chosen is not None:
                 self._proxy.swallowed[self._chosen] += self._withheld
             self.reset()
+
+    def lose(self) -> None:
+        """Be silent from now on, in both directions."""
+        self._passing = asyncio.Event()
 
     def reset(self) -> None:
         """End it without a word: pending bytes are dropped, TCP sends an RST."""
