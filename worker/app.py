@@ -6,10 +6,12 @@
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
+
+from celery.signals import celeryd_init
 
 from common.broker import make_app
-from common.errors import EngineStartError, RefusedError
+from common.errors import EngineStartError, ExitCode, RefusedError
 from common.log import Event, configure, get_logger
 from common.settings import load
 from common.talk import make_stderr_steady
@@ -23,8 +25,15 @@ log = get_logger(__name__)
 def __getattr__(name: str) -> Any:
     """`app`, made when somebody asks for it."""
     if name == "app":
+        celeryd_init.connect(refuse_celerys_worker, weak=False)
         return make_app(load())
     raise AttributeError(name)
+
+
+def refuse_celerys_worker(**_: object) -> NoReturn:
+    """`celery -A worker.app worker` has no engine: with any pool it would wait for ever for a queue that nobody feeds."""
+    print("worker: Celery's own worker command cannot serve an engine - give: worker start", file=sys.stderr)
+    sys.exit(ExitCode.REFUSED)
 
 
 def main() -> int:
