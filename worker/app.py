@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
 
 def refuse_celerys_worker(**_: object) -> NoReturn:
-    """`celery -A worker.app worker` has no engine: with any pool it would wait for ever for a queue that nobody feeds."""
+    """`celery -A worker.app worker` has no engine: it would wait for ever at a queue that nobody feeds."""
     print("worker: Celery's own worker command cannot serve an engine - give: worker start", file=sys.stderr)
     sys.exit(ExitCode.REFUSED)
 

@@ -32,7 +32,7 @@ from tests.servers import VALKEY, Server
 
 ROWS = 60
 SEED = int(os.environ.get("POWER_CUT_SEED", "1"))
-CUTS = int(os.environ.get("POWER_CUT_CUTS", "16"))
+CUTS = int(os.environ.get("POWER_CUT_CUTS", "30"))
 """Moments a way of losing the unsynced; 0: all of them."""
 
 pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed (Debian: apt-get install strace)")
@@ -71,7 +71,18 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
     settings = hasty_settings(server)
     knobs = {f"BAKEHOUSE_{name.upper()}": str(getattr(settings, name)) for name in settings.model_fields_set}
     spec = make_spec(host, server)
-    arguments = ("run", spec.input, "-o", spec.output, "--model", "m", "--jobs", host / "new" / "jobs")
+    arguments = (
+        "run",
+        spec.input,
+        "-o",
+        spec.output,
+        "--model",
+        "m",
+        "--jobs",
+        host / "new" / "jobs",
+        "--max-concurrency",
+        8,
+    )
     command = [sys.executable, "-m", "tests.faults.telling", *map(str, (folder / "marks", *arguments))]
     with FakeEngineWorker(server):
         code = record(command, trace=folder / "trace", env=environment(**knobs), timeout_s=60)
