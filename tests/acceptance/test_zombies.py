@@ -4,6 +4,7 @@ The lock ends with its process, so a frozen collector keeps its job, and a secon
 only where its lock file is: removed by hand or by a cleaner, or restored from a backup. Then the epoch has to do.
 """
 
+import shutil
 import signal
 import socket
 import sqlite3
@@ -15,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from common.broker import make_app
 from common.errors import StoppedError
+from producer.collector import Collector
+from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
 from tests.collecting import Bench, Running, quick_settings, write_input
 from tests.faults.freezing import await_frozen, freezing_command, thaw
@@ -145,6 +149,24 @@ def test_a_frozen_collector_goes_on_while_another_begins(bench: Bench, target: s
         thaw([zombie.pid])
         assert {exit_code_of(other), zombie.wait(20)} <= {0, 3}, zombie_log(bench).read_text()
     assert bench.run().counts.done == ROWS
+    bench.check_whole(ROWS)
+
+
+@pytest.mark.parametrize(("target", "number"), [POINTS[3], POINTS[4], POINTS[6]])
+def test_a_frozen_collector_whose_directory_was_copied(
+    bench: Bench, server: Server, tmp_path: Path, target: str, number: int
+) -> None:
+    """As by a snapshot of its machine: the copy has a lock and a journal of its own, and finishes the job."""
+    with standing_still(bench, target, number) as zombie:
+        shutil.copytree(bench.jobs, tmp_path / "copies")
+        copied = JobDirectory.open(tmp_path / "copies", bench.job)
+        client, app = server.client(), make_app(bench.settings)
+        assert Collector(copied, settings=bench.settings, client=client, app=app).run(until="done").exit_code == 0
+        before = bench.directory.output_path.read_bytes()
+        thaw([zombie.pid])
+        assert zombie.wait(20) == 2, zombie_log(bench).read_text()
+    assert "old copy" in zombie_log(bench).read_text()
+    assert bench.directory.output_path.read_bytes() == before
     bench.check_whole(ROWS)
 
 
