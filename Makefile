@@ -9,9 +9,9 @@ CODE := common producer worker tests benchmarks examples .ci
 QUIET := $(shell test -t 2 || echo --quiet)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
-ENGINE_TESTS := engine_contract serve_contract cases engine_deaths start_failures signals
+ENGINE_TESTS := engine_contract serve_contract cases engine_deaths out_of_memory start_failures signals
 
-.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline system clean
+.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -26,7 +26,7 @@ test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone:
 	@$(RUN) -m pytest $(ENGINE_TESTS:%=tests/acceptance/test_%.py)
 
 cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble
-	@$(RUN) -m pytest tests/acceptance/test_cases.py -v --no-header
+	@$(RUN) -m pytest tests/acceptance -m case -v --no-header
 
 check: $(VENV)/.dev lint types layers sizes test  ## the one gate
 
@@ -47,6 +47,13 @@ sizes: $(VENV)/.dev
 
 bench-engine bench-pipeline: $(VENV)/.dev $(MODEL)/config.json
 	@$(RUN) -m benchmarks.$(@:bench-%=%)
+
+chaos: $(VENV)/.dev $(MODEL)/config.json  ## seeded faults on real processes for 20 minutes and more, then what kills cost
+	@$(RUN) -m benchmarks.chaos --output docs/kill-matrix.json; missed=$$?; \
+	  $(RUN) -m benchmarks.waste --into docs/kill-matrix.json && exit $$missed
+
+kill-matrix: $(VENV)/.dev  ## the page in docs from what `make chaos` has written
+	@$(RUN) -m benchmarks.chaos.matrix
 
 system:
 	@.ci/system-packages
