@@ -19,6 +19,7 @@ from tests.servers import VALKEY, Server
 from worker.engines.sim_engine import CALLS_VARIABLE
 
 CASES = {case.name: case for case in read_cases()}
+CASES["A26"] = CASES["A20"]._replace(name="A26", expect="FILE=reject @!0|1")
 
 
 class Node:
@@ -55,7 +56,6 @@ class Node:
 
     def check(self, exit_code: int) -> None:
         """Judge a run that ended so."""
-        assert exit_code in (0, 1), self.log.read_text()[-3000:]
         check_run(self.case.expect, input_path=self.case.path, output_path=self.output, exit_code=exit_code)
 
     def held(self) -> Counter[str]:

@@ -26,6 +26,7 @@ from tests.processes import (
     live_workers,
     run_producer,
     started,
+    worker_command,
 )
 from tests.servers import Server
 from tests.waiting import wait_until
@@ -232,3 +233,21 @@ def test_case_a25_another_pool_is_refused_in_one_line(valkey_server: Server, poo
     assert ended.stderr.strip().splitlines() == [
         "worker: Celery's own worker command cannot serve an engine - give: worker start"
     ]
+
+
+def test_case_a26_nobody_can_start(tmp_path: Path) -> None:
+    """The worker says what it lacks and ends; the job says that it has none, and ends resumable, with no result."""
+    with node(tmp_path, "A26") as at:
+        flags = ("start", "--redis-url", at.server.url, "--engine", "vllm", "--model", tmp_path / "no-such-model")
+        with started(worker_command(*flags), log=tmp_path / "worker.log") as worker:
+            assert worker.wait(60) not in (0, 1)
+        lines = (tmp_path / "worker.log").read_text().splitlines()
+        said = [line for line in lines if "there is no model folder" in line and "no-such-model" in line]
+        assert len(said) == 1, "one line says what is missing"
+        config = tmp_path / "impatient.yaml"
+        config.write_text("give_up_after_s: 6\n")
+        ended = run_producer(*at.arguments("--config", config))
+        at.check(ended.returncode)
+        assert ended.returncode == 3
+        assert "no live worker" in ended.stderr
+        assert f"continue: producer resume {only_job(at.jobs)}" in ended.stderr
