@@ -35,7 +35,7 @@ class Hints:
     def send(
         self, batches: Iterable[OpenMicroBatch], *, route: Route, now_s: float, reason: str, urgent: bool = False
     ) -> None:
-        """Hint each of `batches` in one round trip, suspects and all `urgent` ones at priority 0; notes it in them.
+        """Hint each of `batches` in one round trip, lost and `urgent` ones at priority 0; notes it in them.
 
         Raises `redis.RedisError` for whatever kept them from being sent; then some may have gone.
         """
@@ -80,7 +80,8 @@ class Hints:
             connection.release()
 
     def _priority_of(self, batch: OpenMicroBatch, *, urgent: bool) -> int:
-        return REDELIVERY_PRIORITY if urgent or batch.row.kind == "solo" else self._priority
+        is_redelivery = batch.deliveries > 0 or batch.row.kind == "solo"
+        return REDELIVERY_PRIORITY if urgent or is_redelivery else self._priority
 
     def _open(self) -> Producer:
         if self._producer is None:

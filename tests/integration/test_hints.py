@@ -52,6 +52,14 @@ def test_an_urgent_hint_goes_before_all_others(hints: Hints, valkey: redis.Redis
     assert hints.empty_queues(valkey, []) == frozenset()
 
 
+def test_a_repeated_hint_of_a_redelivery_does_too(hints: Hints, valkey: redis.Redis) -> None:
+    lost = batch(1)
+    lost.deliveries = 1
+    hints.send([lost, batch(2)], route=lambda _: QUEUE, now_s=5.0, reason="unclaimed")
+    assert [message["headers"]["argsrepr"] for message in waiting(valkey, QUEUE)] == ["job=j mb=1 n=3"]
+    assert len(waiting(valkey, QUEUE + "\x06\x166")) == 1
+
+
 def test_a_celery_consumer_understands_it(hints: Hints, valkey: redis.Redis, valkey_server: Server) -> None:
     hints.send([batch(3)], route=lambda _: QUEUE, now_s=5.0, reason="new")
     app = make_app(Settings(redis_url=valkey_server.url), queues=(QUEUE,))
