@@ -9,6 +9,8 @@ CODE := common producer worker tests benchmarks examples .ci
 QUIET := $(shell test -t 2 || echo --quiet)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
+# most tests wait for processes, so three share two cores; engines would slow each other tenfold
+AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases engine_deaths out_of_memory start_failures signals
 
 .PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline chaos kill-matrix system clean
@@ -19,8 +21,9 @@ tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 demo: $(VENV)/.cpu $(MODEL)/config.json  ## the real engine on 200 and more requests, checked
 	@$(RUN) -m examples.demo --model $(MODEL)
 
-test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow ones, with the real engine and real Redis
-	@$(RUN) -m pytest tests -m "not slow_engine"
+test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow ones: without the real engine, then with it
+	@$(RUN) -m pytest tests -m "not engine and not slow_engine" -n $(AT_ONCE) --dist worksteal
+	@$(RUN) -m pytest tests -m "engine and not slow_engine"
 
 test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone: contract, cases, deaths, failed starts, signals
 	@$(RUN) -m pytest $(ENGINE_TESTS:%=tests/acceptance/test_%.py)

@@ -17,9 +17,11 @@ NAMED_WITHOUT_LIFETIME = ("_kombu.binding", keys.QUEUE_PREFIX, keys.JOBS, keys.D
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_ambient_settings() -> None:
+def _no_ambient_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No knob of the user's, and a cache folder of our own: in it stands what a supervisor finds of others' dead."""
     for name in [name for name in os.environ if name.startswith("BAKEHOUSE_")]:
         del os.environ[name]
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session", params=[VALKEY, REDIS])
