@@ -1,7 +1,7 @@
 """The kinds of faults, one a row of the kill matrix: what is done to which process, in which set-up."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from benchmarks.chaos import collector_faults, disk_faults, redis_faults, worker_faults
 from benchmarks.chaos.arena import Arena
@@ -18,13 +18,14 @@ FLOW_S = 30.0
 USUAL = Shape()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """One kind of fault."""
 
     fault: str
     process: str
     strike: Callable[[Arena], Strike]
+    _: KW_ONLY
     most: int = 2
     """Strikes a run."""
     redo_s: float = KILLED_S
@@ -38,135 +39,57 @@ class Kind:
         return f"{self.fault}, {self.process}"
 
 
-SHORT_DRAIN = ("--drain-timeout", "0.5")
+SHORT_DRAIN = Shape(worker_flags=("--drain-timeout", "0.5"))
+OWN_RUN = "run with its own Redis and workers"
+OWN_SERVER = Shape(verbs=("embedded",), nodes=(2,))
+STRUCK_ENQUEUE = Shape(verbs=("enqueue",), rows=3_000, step_s=0.002, places=64)
+PROXIED = Shape(is_proxied=True)
+CLOCKED = Shape(is_clocked=True)
+FEW_AT_A_TIME = Shape(job_flags=("--max-concurrency", "64"))
+JOURNAL_DISK = Shape(on_small_disk=("jobs",))
+OUTPUT_DISK = Shape(on_small_disk=("output",))
+SERVER_DISK = Shape(on_small_disk=("data",))
+COLLECTOR_DISK = Shape(on_small_disk=("jobs", "output"))
+ABORTING = Shape(poison="abort", rows=120)
+KILLING = Shape(poison="kill", rows=120)
 REAL = Shape(is_real=True, rows=96, nodes=(2,), batch_size=4, verbs=("run",))
 
 KINDS = (
-    Kind(fault="kill -9", process="worker", strike=worker_faults.kill_worker, most=3, ends_workers=True),
-    Kind(fault="SIGABRT", process="worker", strike=worker_faults.abort_worker, ends_workers=True),
-    Kind(fault="kill -9", process="supervisor", strike=worker_faults.kill_supervisor, ends_workers=True),
-    Kind(fault="SIGTERM (drain)", process="supervisor", strike=worker_faults.drain_node),
-    Kind(
-        fault="SIGTERM (drain of 0.5 s)",
-        process="supervisor",
-        strike=worker_faults.drain_node,
-        shape=Shape(worker_flags=SHORT_DRAIN),
-    ),
-    Kind(fault="vanished for good", process="host", strike=worker_faults.vanish_host, most=1, redo_s=VANISHED_S),
-    Kind(
-        fault="frozen until its holds are lost",
-        process="worker",
-        strike=worker_faults.freeze_worker,
-        most=1,
-        redo_s=VANISHED_S,
-    ),
-    Kind(fault="kill -9", process="collector", strike=collector_faults.kill_collector, most=3),
-    Kind(fault="SIGINT", process="collector", strike=collector_faults.interrupt_collector),
-    Kind(fault="frozen", process="collector", strike=collector_faults.freeze_collector, most=1),
-    Kind(
-        fault="kill -9",
-        process="run with its own Redis and workers",
-        strike=collector_faults.kill_whole_run,
-        ends_workers=True,
-        shape=Shape(verbs=("embedded",), nodes=(2,)),
-    ),
-    Kind(
-        fault="kill -9",
-        process="enqueue",
-        strike=collector_faults.kill_enqueue,
-        most=1,
-        shape=Shape(verbs=("enqueue",), rows=3_000, step_s=0.002, places=64),
-    ),
-    Kind(fault="frozen, all of them", process="every process", strike=collector_faults.sleep_all, most=1),
-    Kind(fault="kill -9, data kept", process="Redis", strike=redis_faults.restart),
-    Kind(fault="kill -9 twice in 5 s", process="Redis", strike=redis_faults.restart_twice, most=1),
-    Kind(fault="kill -9, end of its log lost", process="Redis", strike=redis_faults.cut_log),
-    Kind(fault="FLUSHALL", process="Redis", strike=redis_faults.flush),
-    Kind(fault="replaced by an empty one", process="Redis", strike=redis_faults.replace),
-    Kind(fault="frozen", process="Redis", strike=redis_faults.freeze, most=1),
-    Kind(fault="ended (CLIENT KILL)", process="connections", strike=redis_faults.end_connections),
-    Kind(
-        fault="reset",
-        process="connections",
-        strike=redis_faults.reset_connections,
-        shape=Shape(is_proxied=True),
-    ),
-    Kind(fault="lost replies", process="connections", strike=redis_faults.lose_replies, shape=Shape(is_proxied=True)),
-    Kind(
-        fault="disk full",
-        process="journal",
-        strike=disk_faults.fill_disk,
-        most=1,
-        shape=Shape(on_small_disk=("jobs",)),
-    ),
-    Kind(
-        fault="disk full",
-        process="ordered file",
-        strike=disk_faults.fill_disk,
-        most=1,
-        shape=Shape(on_small_disk=("output",)),
-    ),
-    Kind(
-        fault="disk full",
-        process="Redis' append-only file",
-        strike=disk_faults.fill_disk,
-        most=1,
-        shape=Shape(on_small_disk=("data",)),
-    ),
-    Kind(
-        fault="power cut, unsynced writes lost",
-        process="collector's host",
-        strike=disk_faults.cut_power,
-        shape=Shape(on_small_disk=("jobs", "output")),
-    ),
-    Kind(
-        fault="memory full for some seconds",
-        process="Redis",
-        strike=redis_faults.fill,
-        most=1,
-        shape=Shape(job_flags=("--max-concurrency", "64")),
-    ),
-    Kind(
-        fault="set by an hour",
-        process="clock of every process",
-        strike=redis_faults.step_clock,
-        shape=Shape(is_clocked=True),
-    ),
-    Kind(fault="dropped", process="hints", strike=redis_faults.drop_hints),
-    Kind(fault="tripled", process="hints", strike=redis_faults.double_hints),
-    Kind(
-        fault="killed by a line (SIGABRT)",
-        process="worker",
-        strike=worker_faults.meet_poison,
-        most=1,
-        ends_workers=True,
-        shape=Shape(poison="abort", rows=120),
-    ),
-    Kind(
-        fault="killed by a line (SIGKILL)",
-        process="worker",
-        strike=worker_faults.meet_poison,
-        most=1,
-        ends_workers=True,
-        shape=Shape(poison="kill", rows=120),
-    ),
+    Kind("kill -9", "worker", worker_faults.kill_worker, most=3, ends_workers=True),
+    Kind("SIGABRT", "worker", worker_faults.abort_worker, ends_workers=True),
+    Kind("kill -9", "supervisor", worker_faults.kill_supervisor, ends_workers=True),
+    Kind("SIGTERM (drain)", "supervisor", worker_faults.drain_node),
+    Kind("SIGTERM (drain of 0.5 s)", "supervisor", worker_faults.drain_node, shape=SHORT_DRAIN),
+    Kind("vanished for good", "host", worker_faults.vanish_host, most=1, redo_s=VANISHED_S),
+    Kind("frozen until its holds are lost", "worker", worker_faults.freeze_worker, most=1, redo_s=VANISHED_S),
+    Kind("kill -9", "collector", collector_faults.kill_collector, most=3),
+    Kind("SIGINT", "collector", collector_faults.interrupt_collector),
+    Kind("frozen", "collector", collector_faults.freeze_collector, most=1),
+    Kind("kill -9", OWN_RUN, collector_faults.kill_whole_run, ends_workers=True, shape=OWN_SERVER),
+    Kind("kill -9", "enqueue", collector_faults.kill_enqueue, most=1, shape=STRUCK_ENQUEUE),
+    Kind("frozen, all of them", "every process", collector_faults.sleep_all, most=1),
+    Kind("kill -9, data kept", "Redis", redis_faults.restart),
+    Kind("kill -9 twice in 5 s", "Redis", redis_faults.restart_twice, most=1),
+    Kind("kill -9, end of its log lost", "Redis", redis_faults.cut_log),
+    Kind("FLUSHALL", "Redis", redis_faults.flush),
+    Kind("replaced by an empty one", "Redis", redis_faults.replace),
+    Kind("frozen", "Redis", redis_faults.freeze, most=1),
+    Kind("memory full for some seconds", "Redis", redis_faults.fill, most=1, shape=FEW_AT_A_TIME),
+    Kind("ended (CLIENT KILL)", "connections", redis_faults.end_connections),
+    Kind("reset", "connections", redis_faults.reset_connections, shape=PROXIED),
+    Kind("lost replies", "connections", redis_faults.lose_replies, shape=PROXIED),
+    Kind("disk full", "journal", disk_faults.fill_disk, most=1, shape=JOURNAL_DISK),
+    Kind("disk full", "ordered file", disk_faults.fill_disk, most=1, shape=OUTPUT_DISK),
+    Kind("disk full", "Redis' append-only file", disk_faults.fill_disk, most=1, shape=SERVER_DISK),
+    Kind("power cut, unsynced writes lost", "collector's host", disk_faults.cut_power, shape=COLLECTOR_DISK),
+    Kind("set by an hour", "clock of every process", redis_faults.step_clock, shape=CLOCKED),
+    Kind("dropped", "hints", redis_faults.drop_hints),
+    Kind("tripled", "hints", redis_faults.double_hints),
+    Kind("killed by a line (SIGABRT)", "worker", worker_faults.meet_poison, most=1, ends_workers=True, shape=ABORTING),
+    Kind("killed by a line (SIGKILL)", "worker", worker_faults.meet_poison, most=1, ends_workers=True, shape=KILLING),
 )
 
 REAL_KINDS = (
-    Kind(
-        fault="kill -9",
-        process="worker, real engine",
-        strike=worker_faults.kill_worker,
-        most=1,
-        ends_workers=True,
-        shape=REAL,
-    ),
-    Kind(
-        fault="kill -9",
-        process="engine core, real engine",
-        strike=worker_faults.kill_core,
-        most=1,
-        ends_workers=True,
-        shape=REAL,
-    ),
+    Kind("kill -9", "worker, real engine", worker_faults.kill_worker, most=1, ends_workers=True, shape=REAL),
+    Kind("kill -9", "engine core, real engine", worker_faults.kill_core, most=1, ends_workers=True, shape=REAL),
 )
