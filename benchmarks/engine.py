@@ -118,7 +118,9 @@ def main() -> int:
             return trace(server, rows, folder, arguments)
         bare = Bare(rows, log=folder / "bare.log")
         open_.callback(bare.stop)
-        open_.enter_context(started_worker(server, *worker_arguments(), *FLAGS, log=folder / "worker.log"))
+        open_.enter_context(
+            started_worker(server, *worker_arguments("--log-level", "warning"), *FLAGS, log=folder / "worker.log")
+        )
         sides = measure(server, bare, rows, folder, arguments)
     if arguments.picture is not None:
         draw_engine(arguments.picture, {name: side.rates() for name, side in sides.items()})
@@ -127,7 +129,7 @@ def main() -> int:
 
 def worker_arguments(*more: object) -> tuple[object, ...]:
     """The worker's own arguments, before vLLM's flags."""
-    return ("--model", SMALL_MODEL, "--served-model-name", MODEL, "--log-level", "warning", *more, "--")
+    return ("--model", SMALL_MODEL, "--served-model-name", MODEL, *more, "--")
 
 
 def measure(server: Server, bare: Bare, rows: Path, folder: Path, arguments: argparse.Namespace) -> dict[str, Side]:
@@ -150,7 +152,7 @@ def measure(server: Server, bare: Bare, rows: Path, folder: Path, arguments: arg
 
 def trace(server: Server, rows: Path, folder: Path, arguments: argparse.Namespace) -> int:
     """One run of the fleet with its requests in flight, ten samples a second."""
-    more = worker_arguments("--metrics-port", 0)
+    more = worker_arguments("--log-level", "info", "--metrics-port", 0)
     log = folder / "worker.log"
     with started_worker(server, *more, *FLAGS, log=log):
         warm_up(server, folder)

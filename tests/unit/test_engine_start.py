@@ -126,7 +126,7 @@ def test_flags_that_vllm_does_not_know() -> None:
     assert caught.value.permanent
 
 
-@pytest.mark.parametrize("worker_pid", [None, str(os.getpid())])
+@pytest.mark.parametrize("worker_pid", [None, str(os.getpid())], ids=["no worker", "the worker itself"])
 def test_outside_a_workers_child_the_hook_does_nothing(worker_pid: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(parent_pid: int) -> None:
         raise AssertionError
