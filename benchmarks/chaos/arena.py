@@ -10,15 +10,13 @@ import redis
 
 from benchmarks.chaos.lines import POISON, write_lines
 from benchmarks.chaos.node import Node
-from benchmarks.chaos.shape import MODEL, Place, Shape, Verb
+from benchmarks.chaos.shape import MODEL, REAL_ENGINE, Place, Shape, Verb
 from benchmarks.chaos.watcher import Watcher
 from common.broker import make_client
 from tests.faults.proxy import Proxy
 from tests.faults.small_disk import mounted
 from tests.faults.stepped_clock import ClockedServer, SteppedClock
 from tests.processes import (
-    SMALL_MODEL,
-    VLLM_FLAGS,
     live_workers,
     producer_command,
     run_producer,
@@ -157,7 +155,7 @@ class Arena:
 
     def _engine(self) -> tuple[object, ...]:
         if self.shape.is_real:
-            return ("--model", SMALL_MODEL, "--served-model-name", MODEL, *VLLM_FLAGS)
+            return REAL_ENGINE
         patterns = ("--sim-pattern", f"{self.shape.poison}={POISON}") if self.shape.poison else ()
         return ("--engine", "sim", "--sim-seconds", self.shape.step_s, "--sim-places", self.shape.places, *patterns)
 

@@ -52,7 +52,7 @@ SERVER_DISK = Shape(on_small_disk=("data",))
 COLLECTOR_DISK = Shape(on_small_disk=("jobs", "output"))
 ABORTING = Shape(poison="abort", rows=120)
 KILLING = Shape(poison="kill", rows=120)
-REAL = Shape(is_real=True, rows=96, nodes=(2,), batch_size=4, verbs=("run",))
+REAL = Shape(is_real=True, rows=48, nodes=(2,), batch_size=1, verbs=("run",))
 
 KINDS = (
     Kind("kill -9", "worker", worker_faults.kill_worker, most=3, ends_workers=True),

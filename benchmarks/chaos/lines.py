@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.shape import MODEL
+from benchmarks.chaos.shape import MODEL, REAL_ENGINE
 from benchmarks.rows import SEED, line
-from tests.processes import SMALL_MODEL, VLLM_FLAGS, read_results, run_producer
+from tests.processes import read_results, run_producer
 
 LONGEST = 3_000
 """Lines there are; a run takes the first so many of them."""
@@ -40,7 +40,7 @@ def undisturbed(folder: Path) -> list[dict[str, Any]]:
 
 def undisturbed_real(folder: Path, rows: int) -> list[dict[str, Any]]:
     """The same of the first `rows` lines on the real engine with the small model."""
-    return _run(folder, rows, "--model", SMALL_MODEL, "--served-model-name", MODEL, *VLLM_FLAGS)
+    return _run(folder, rows, *REAL_ENGINE)
 
 
 def _run(folder: Path, rows: int, *engine: object) -> list[dict[str, Any]]:

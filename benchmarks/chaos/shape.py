@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.processes import SMALL_MODEL, VLLM_FLAGS
+
 Verb = Literal["run", "collect", "enqueue", "embedded"]
 Place = Literal["jobs", "output", "data"]
 """Job directory, ordered file, the server's append-only file."""
 
 MODEL = "m"
+REAL_ENGINE = (
+    *("--model", SMALL_MODEL, "--served-model-name", MODEL, *VLLM_FLAGS),
+    *("--max-num-seqs", 1, "--no-enable-prefix-caching"),
+)
+"""One request at a time: beside others the last bit of a sum can be another, and with it a word, kill or no kill."""
 
 
 @dataclass(frozen=True, kw_only=True)
