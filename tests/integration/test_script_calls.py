@@ -12,7 +12,10 @@ from common.claims import Claims
 from tests.integration.claiming import ALL, JOB, ONE, an_offer, claim, opened, own, publish
 from tests.servers import REDIS, VALKEY, Server
 
-SCRIPTS = ["own", "ask", "offer", "claim", "renew", "arm", "publish", "release", "expire", "mark", "close", "look"]
+SCRIPTS = [
+    *("own", "ask", "offer", "claim", "renew", "arm", "publish"),
+    *("release", "expire", "mark", "close", "look", "note"),
+]
 
 
 @pytest.fixture
