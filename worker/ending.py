@@ -44,6 +44,8 @@ class Ending:
         """What is in flight is being stopped: nothing new may begin."""
         self.left_something = False
         """A micro-batch could not be handed back: Redis is away."""
+        self.cut_at_step: int | None = None
+        """The engine's last step when it last cut an answer short unasked: somebody has told it to end."""
         self._loop = loop
         self._drain_timeout_s = drain_timeout_s
         self._over_at = float("inf")
@@ -57,6 +59,10 @@ class Ending:
     def watch_children(self) -> None:
         """Remember the engine's processes, now that it is up: how they end says who ended them."""
         self._engine_children = list(multiprocessing.active_children())
+
+    def note_cut(self, step: int) -> None:
+        """The engine has cut an answer short, unasked, at `step`."""
+        self.cut_at_step = step
 
     def when_leaving(self, function: Callable[[], object]) -> None:
         """Call `function` in the loop when the drain begins."""

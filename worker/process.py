@@ -226,6 +226,7 @@ class WorkerProcess:
             random.Random(),
             first_wait_s=self._settings.retry_wait_s,
             on_places=on_places,
+            on_cut=lambda: self._ending.note_cut(engine.steps()),
         )
         return HintDesk(
             around=around,

@@ -41,6 +41,8 @@ class Surroundings:
     """Before the first retry; doubles each time."""
     on_places: Callable[[int], None] = lambda change: None
     """Told in the loop by how much the number of requests in the engine, or just about to be, has changed."""
+    on_cut: Callable[[], object] = lambda: None
+    """Told in the loop that the engine has cut an answer short unasked."""
 
 
 class MicroBatchRun:
@@ -187,6 +189,7 @@ class MicroBatchRun:
 
         Raises `EngineDeadError`.
         """
+        self._around.on_cut()
         await self._around.engine.check_health()
         await self._wait(self._around.first_wait_s)
         await self._around.engine.check_health()

@@ -18,7 +18,7 @@ from worker.admission import Admission
 from worker.ending import Ending
 from worker.engine_loop import EngineLoop
 from worker.engines.base import Engine
-from worker.options import EXIT_DIED, EXIT_STOPPED
+from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED, EXIT_STOPPED
 from worker.outage import Outage
 
 LOOK_S = 1.0
@@ -156,7 +156,10 @@ class Watchdog:
             self._loop_beats.seconds(self._beats, now=now, counts=in_flight),
         )
         if still_s > self._limits.hang_s:
-            self._ending.die(EXIT_DIED, event=Event.ENGINE_HUNG, reason=f"no step for {still_s:.0f} s")
+            # a core that was told to end cuts its answers short, and may hang in its own end
+            told = self._ending.cut_at_step == self._engine.steps()
+            reason = f"no step for {still_s:.0f} s{', since it was told to end' if told else ''}"
+            self._ending.die(EXIT_ENGINE_KILLED if told else EXIT_DIED, event=Event.ENGINE_HUNG, reason=reason)
 
     def _look_at_drain(self) -> None:
         if self._ending.overdue_s() > OVERDUE_S:

@@ -9,7 +9,6 @@ from tests.acceptance.real_fleet import RealFleet
 from tests.faults.memory_group import MemoryGroup, memory_group
 from tests.waiting import wait_until
 
-SPARE_BYTES = 4 << 20
 pytestmark = [pytest.mark.engine, pytest.mark.kill, pytest.mark.slow_engine]
 
 
@@ -32,10 +31,10 @@ def small_node(tmp_path: Path, group: MemoryGroup) -> Iterator[RealFleet]:
 def test_a_kill_for_want_of_memory_is_certified_and_no_request_pays(small_node: RealFleet, group: MemoryGroup) -> None:
     """The limit is drawn right above what the node holds; filling its KV cache takes it over."""
     (life,) = small_node.ready(workers=1)
-    group.limit(group.used_bytes() + SPARE_BYTES)
+    group.tighten()
     job = small_node.job(256, max_tokens=100, text="out of memory " * 20)
     wait_until(lambda: small_node.cause(life) is not None, timeout_s=60, description="the death is certified")
-    group.limit(None)
+    group.lift()
     assert group.kills() >= 1, "the kernel has killed"
     assert small_node.cause(life) == "self", small_node.last_words()
     assert [event["out_of_memory"] for event in small_node.events("worker_died")] == [True]

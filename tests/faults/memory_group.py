@@ -3,12 +3,14 @@
 Needs root and a memory controller, of version 1 or 2. Processes join by `joined`; their children stay in it.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+STEP_BYTES = 4 << 20
 
 
 class MemoryGroup:
@@ -22,17 +24,26 @@ class MemoryGroup:
         """`command`, run inside the group."""
         return ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(self._path), *command]
 
-    def limit(self, limit_bytes: int | None) -> None:
-        """No more than this from now on; None: as much as there is."""
+    def tighten(self) -> None:
+        """Draw the limit as near to what its processes hold as the kernel lets it be drawn."""
         if self._is_v2:
-            (self._path / "memory.max").write_text("max" if limit_bytes is None else str(limit_bytes))
-        else:
-            (self._path / "memory.limit_in_bytes").write_text(str(-1 if limit_bytes is None else limit_bytes))
+            self._limit(str(self._figure("memory.stat", "anon") + STEP_BYTES))
+            return
+        limit_bytes = self._figure("memory.stat", "total_rss")
+        while True:
+            limit_bytes += STEP_BYTES
+            try:
+                return self._limit(str(limit_bytes))
+            except OSError as error:
+                if error.errno != errno.EBUSY:  # what is not the processes' own cannot be taken back
+                    raise
 
-    def used_bytes(self) -> int:
-        """What its processes hold and the kernel cannot take back."""
-        name = "anon" if self._is_v2 else "total_rss"
-        return self._figure("memory.stat", name)
+    def lift(self) -> None:
+        """No limit any more."""
+        self._limit("max" if self._is_v2 else "-1")
+
+    def _limit(self, value: str) -> None:
+        (self._path / ("memory.max" if self._is_v2 else "memory.limit_in_bytes")).write_text(value)
 
     def kills(self) -> int:
         """Processes that the kernel has killed in it for want of memory."""

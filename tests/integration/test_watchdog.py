@@ -10,7 +10,7 @@ from tests.dying import Died, Witness
 from worker.admission import Admission
 from worker.engine_loop import EngineLoop
 from worker.engines.sim_engine import SimEngine
-from worker.options import EXIT_DIED, EXIT_STOPPED
+from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED, EXIT_STOPPED
 from worker.outage import Outage
 from worker.watchdog import STARVED_S, Limits, Watchdog
 
@@ -114,6 +114,26 @@ def test_an_engine_that_makes_no_step(scene: Scene) -> None:
         scene.live(HANG_S - 5)
     with pytest.raises(Died):
         scene.live(10)
+    assert scene.ending.died[0] == EXIT_DIED
+
+
+def test_an_engine_that_hangs_in_its_end_was_ended_from_outside(scene: Scene) -> None:
+    scene.admission.move(+1)
+    scene.engine.inside = scene.engine.step = 1
+    scene.ending.note_cut(scene.engine.steps())
+    with pytest.raises(Died):
+        scene.live(HANG_S + 5)
+    assert scene.ending.died[0] == EXIT_ENGINE_KILLED
+
+
+def test_an_engine_that_went_on_after_a_cut_hangs_by_itself(scene: Scene) -> None:
+    scene.admission.move(+1)
+    scene.engine.inside = scene.engine.step = 1
+    scene.ending.note_cut(scene.engine.steps())
+    scene.live(5)
+    scene.engine.step += 1
+    with pytest.raises(Died):
+        scene.live(HANG_S + 5)
     assert scene.ending.died[0] == EXIT_DIED
 
 
