@@ -91,12 +91,15 @@ class Desk:
         self.results: dict[int, Result] = {}
         self.places = 0
         self.most_places = 0
+        self.cuts: list[int] = []
+        """At each cut: how many requests were in the engine."""
         around = Surroundings(
             engine,
             WorkerIdentity("w", FACTS),
             LoopClock(),
             random.Random(seed),
             on_places=self._move,
+            on_cut=lambda: self.cuts.append(self.places),
         )
         self.run = MicroBatchRun(batch, around, got=got, dlv=2, on_result=self.results.__setitem__)
 

@@ -193,6 +193,7 @@ def test_an_answer_cut_short_is_never_a_result(healthy: bool) -> None:
     if healthy:
         finish(desk)
         assert desk.results[0][2:5] == (200, "", 1)
+        assert len(desk.cuts) == 1, "and the worker is told that somebody told the engine to end"
     else:
         with pytest.raises(EngineDeadError):
             run_virtual(desk.run.run())
