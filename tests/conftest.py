@@ -5,12 +5,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 
 from common import keys
 from tests.faults.small_disk import NoSmallDiskError, SmallDisk, mounted
 from tests.servers import REDIS, VALKEY, Server
+
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")  # a busy machine stands still for half a second now and then
 
 NAMED_WITHOUT_LIFETIME = ("_kombu.binding", keys.QUEUE_PREFIX, keys.JOBS, keys.DIED)
 """Keys that may stay without a lifetime: Celery's own, queues, and the two named tables."""
