@@ -51,9 +51,10 @@ sizes: $(VENV)/.dev
 bench-engine bench-pipeline: $(VENV)/.dev $(MODEL)/config.json
 	@$(RUN) -m benchmarks.$(@:bench-%=%)
 
-chaos: $(VENV)/.dev $(MODEL)/config.json  ## seeded faults on real processes for 20 minutes and more, then what kills cost
+chaos: $(VENV)/.dev system $(MODEL)/config.json  ## seeded faults on real processes for 20 minutes and more, what kills cost, the page
 	@$(RUN) -m benchmarks.chaos --output docs/kill-matrix.json; missed=$$?; \
-	  $(RUN) -m benchmarks.waste --into docs/kill-matrix.json && exit $$missed
+	  $(RUN) -m benchmarks.waste --into docs/kill-matrix.json || missed=1; \
+	  $(RUN) -m benchmarks.chaos.matrix && exit $$missed
 
 kill-matrix: $(VENV)/.dev  ## the page in docs from what `make chaos` has written
 	@$(RUN) -m benchmarks.chaos.matrix

@@ -22,7 +22,7 @@ from worker.engines.vllm_engine import VllmEngine
 RUN_BATCH = "vllm.entrypoints.launchers.run_batch"
 
 
-class Bare:
+class BareEngine:
     """One engine, the rows, and the ways to feed it."""
 
     def __init__(self, engine: VllmEngine, rows: Path) -> None:
@@ -104,7 +104,7 @@ def main() -> int:
     with asyncio.Runner() as loop:
         engine = VllmEngine(model, served_model_name=name, vllm_flags=flags)
         facts = loop.run(engine.start())
-        bare = Bare(engine, arguments.rows)
+        bare = BareEngine(engine, arguments.rows)
         runner = loop.run(BatchRunner.make(engine, model=model, name=name, flags=flags))
         say(ready=facts.name, concurrency=facts.concurrency)
         for command in sys.stdin:

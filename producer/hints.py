@@ -32,16 +32,12 @@ class Hints:
         self._connection: Connection | None = None
         self._producer: Producer | None = None
 
-    def send(
-        self, batches: Iterable[OpenMicroBatch], *, route: Route, now_s: float, reason: str, urgent: bool = False
-    ) -> None:
-        """Hint each of `batches` in one round trip, lost and `urgent` ones at priority 0; notes it in them.
+    def send(self, batches: Iterable[OpenMicroBatch], *, route: Route, now_s: float, reason: str) -> None:
+        """Hint each of `batches` in one round trip; notes it in them.
 
         Raises `redis.RedisError` for whatever kept them from being sent; then some may have gone.
         """
-        noted = [
-            (batch, Hint(now_s, route(batch.row.model), self._priority_of(batch, urgent=urgent))) for batch in batches
-        ]
+        noted = [(batch, Hint(now_s, route(batch.row.model), self._priority_of(batch))) for batch in batches]
         if not noted:
             return
         try:
@@ -79,9 +75,10 @@ class Hints:
         if connection is not None:
             connection.release()
 
-    def _priority_of(self, batch: OpenMicroBatch, *, urgent: bool) -> int:
-        is_redelivery = batch.deliveries > 0 or batch.row.kind == "solo"
-        return REDELIVERY_PRIORITY if urgent or is_redelivery else self._priority
+    def _priority_of(self, batch: OpenMicroBatch) -> int:
+        """What was lost before, and suspects, go first: at the tail they would wait behind the whole window."""
+        goes_first = batch.deliveries > 0 or batch.repairs > 0 or batch.row.kind == "solo"
+        return REDELIVERY_PRIORITY if goes_first else self._priority
 
     def _open(self) -> Producer:
         if self._producer is None:

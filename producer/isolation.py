@@ -82,7 +82,7 @@ class Isolation:
         by_mb = {mb: losses[seq] for mb, seq in able.items()}
         poison = {mb for mb, own in by_mb.items() if judge(own) is Standing.POISON}
         turn = next_in_turn({mb: own for mb, own in by_mb.items() if mb not in poison}, turns)
-        job.hints.send([waiting[mb] for mb in turn], route=job.route, now_s=now_s, reason="suspect", urgent=True)
+        job.hints.send([waiting[mb] for mb in turn], route=job.route, now_s=now_s, reason="suspect")
         for mb in poison:
             reason = explain(by_mb[mb])
             log.error(Event.POISON_FOUND, job=job.id, mb=mb, seq=able[mb], reason=reason)

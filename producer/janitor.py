@@ -120,20 +120,21 @@ class Janitor:
         self._mark(found[Do.MARK])
         self._expire(found[Do.EXPIRE], now)
         self._repair(found[Do.REPAIR], now)
-        self._hint(self._still_open(found[Do.HINT]), now, reason="unclaimed")
+        unclaimed = [batch for batch, _, _ in self._still_open(found[Do.HINT])]
+        self._hint(unclaimed, now, reason="unclaimed")
+        if unclaimed:
+            log.info(Event.HINT_REPEATED, job=self._job.id, micro_batches=len(unclaimed))
         if not self._job.full:
-            offer_again(self._job, self._still_open(found[Do.OFFER]))
+            offer_again(self._job, [batch for batch, _, _ in self._still_open(found[Do.OFFER])])
         return moved
 
-    def _still_open(self, found: list[Found]) -> list[OpenMicroBatch]:
-        """What was found open, less what an earlier remedy of the same look has completed."""
-        return [batch for batch, _, _ in found if batch.row.mb in self._job.window.open]
+    def _still_open(self, found: list[Found]) -> list[Found]:
+        """What was found open, less what has been completed or parted since, by an earlier remedy of the same look."""
+        return [one for one in found if one[0].row.mb in self._job.window.open]
 
     def _mark(self, found: list[Found]) -> None:
         job = self._job
         for batch, _, remedy in found:
-            if batch.row.mb not in job.window.open:
-                continue
             if job.claims.mark(job.id, batch.row.mb, epoch=job.journal.epoch, mask=remedy.mask) == "FENCED":
                 raise FencedError
 
@@ -146,8 +147,8 @@ class Janitor:
         if found:
             self._receiver.receive()  # what the dead had published is not blamed, and need not run again
         lost: list[LostHold] = []
-        for batch, seen, remedy in found:
-            if seen is None or seen.token is None or batch.row.mb not in job.window.open:
+        for batch, seen, remedy in self._still_open(found):
+            if seen is None or seen.token is None:
                 continue
             answer = job.claims.expire(job.id, batch.row.mb, epoch=job.journal.epoch, token=seen.token, beat=seen.beat)
             if answer == "FENCED":
@@ -160,14 +161,12 @@ class Janitor:
         for batch, seen, cause in lost:
             metrics.REDELIVERIES.inc()
             log.warning(Event.HOLD_EXPIRED, job=job.id, mb=batch.row.mb, worker=seen.worker, cause=cause)
-        self._hint(self._isolation.note(lost), now, reason="redelivery", urgent=True)
+        self._hint(self._isolation.note(lost), now, reason="redelivery")
 
     def _repair(self, found: list[Found], now: Circumstances) -> None:
         """Offer anew what was published and lost; what was lost again and again becomes an error."""
         job = self._job
-        for batch, _, remedy in found:
-            if batch.row.mb not in job.window.open:  # its last results have come meanwhile
-                continue
+        for batch, _, remedy in self._still_open(found):
             batch.doubt = None
             if batch.repairs >= REPAIRS:
                 self._receiver.settle(self._internal_errors(batch, remedy.mask), [])
@@ -179,13 +178,11 @@ class Janitor:
                 raise FencedError
             offer_again(job, [batch])
             log.error(Event.MICRO_BATCH_REPAIRED, job=job.id, mb=batch.row.mb, times=batch.repairs)
-        full = [batch for batch, seen, _ in found if seen and seen.st == "FULL" and batch.row.mb in job.window.open]
-        self._hint(full, now, reason="repair", urgent=True)
+        full = [batch for batch, seen, _ in self._still_open(found) if seen and seen.st == "FULL"]
+        self._hint(full, now, reason="repair")
 
-    def _hint(self, batches: list[OpenMicroBatch], now: Circumstances, *, reason: str, urgent: bool = False) -> None:
-        self._job.hints.send(batches, route=self._job.route, now_s=now.now_s, reason=reason, urgent=urgent)
-        if batches and not urgent:
-            log.info(Event.HINT_REPEATED, job=self._job.id, micro_batches=len(batches))
+    def _hint(self, batches: list[OpenMicroBatch], now: Circumstances, *, reason: str) -> None:
+        self._job.hints.send(batches, route=self._job.route, now_s=now.now_s, reason=reason)
 
     def _internal_errors(self, batch: OpenMicroBatch, mask: int) -> list[Result]:
         message = f"the result could not be read {REPAIRS + 1} times; see quarantine/ in the job directory"

@@ -131,12 +131,10 @@ class JobDirectory:
             )
         return found
 
-    @classmethod
-    def owners(cls, jobs: Path, spec: JobSpec) -> list[Self]:
+    @staticmethod
+    def owners(jobs: Path, spec: JobSpec) -> "list[JobDirectory]":
         """Jobs that write the output file of `spec`, and have not been told that another one took it over."""
-        if spec.output is None:
-            return []
-        found = [each for each in cls.list_all(jobs) if _is_same(each.output_path, Path(spec.output))]
+        found = [] if spec.output is None else _owners(jobs, Path(spec.output))
         return [each for each in found if not each.superseded_path.exists()]
 
     def check_input_unchanged(self) -> None:

@@ -1,8 +1,10 @@
 """Jobs for tests: requests to run, and what must be true of what they came to."""
 
 import json
+import sqlite3
 import subprocess
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +57,20 @@ def wait_for_results(output: Path, run: subprocess.Popen[bytes], *, at_least: in
         description=f"{at_least} results",
     )
     assert run.poll() is None, log.read_text()[-3000:]
+
+
+def durable_results(jobs: Path) -> int:
+    """Results in the journal of the only job in `jobs`."""
+    journals = list(jobs.glob("*/journal.sqlite"))
+    if not journals:
+        return 0
+    with closing(sqlite3.connect(f"file:{journals[0]}?mode=ro", uri=True)) as journal:
+        try:
+            return int(journal.execute("SELECT count(*) FROM result").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
+def await_durable(jobs: Path, least: int) -> None:
+    """Block until the journal of the only job in `jobs` has `least` results."""
+    wait_until(lambda: durable_results(jobs) >= least, timeout_s=60, description=f"{least} durable results")

@@ -98,6 +98,8 @@ def _wait_for_nobody(ending: Ending) -> None:
     Connection.ensure_connection = functools.partialmethod(Connection.ensure_connection, interval_max=RECONNECT_S)
     Pidbox.start = _if_there_is_room(Pidbox.start)
     Panel.data["shutdown"] = shut_down
+    # at each lost connection kombu would send all hints in hand again, or dump them into files: their threads go on
+    QoS.restore_at_shutdown = False
 
 
 def _if_there_is_room(start: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -119,8 +121,6 @@ def tell_to_stop() -> None:
 
 def _quiet_celery() -> None:
     """Keep our logging as it is, and out of it what is no news here."""
-    # at each lost connection kombu would send all hints in hand again, or dump them into files: their threads go on
-    QoS.restore_at_shutdown = False
     # as root, Celery warns of what pickled messages could do; ours are JSON only
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # what runs when a connection is lost goes on: its results do not go through that connection

@@ -4,11 +4,9 @@ Drain: take no more, let requests finish up to the drain timeout, stop the rest,
 Death: publish what is finished, say why, and go at once: nothing in flight may be recorded as failed.
 """
 
-import faulthandler
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -112,8 +110,6 @@ class Ending:
         """End this process now; any thread may call it, the first one decides."""
         with self._dying:
             log.error(event, reason=reason, exit_code=int(code))
-            if event == Event.ENGINE_HUNG:
-                faulthandler.dump_traceback(sys.__stderr__ or 2)  # where every thread stands; shows no values
             rites = threading.Thread(target=self._perform_last_rites, name="last-rites", daemon=True)
             rites.start()
             rites.join(LAST_RITES_S)

@@ -4,6 +4,8 @@ Beside a line's way. Nothing here reads a wall clock, and nothing here can hang 
 counters.
 """
 
+import faulthandler
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -159,6 +161,7 @@ class Watchdog:
             # a core that was told to end cuts its answers short, and may hang in its own end
             told = self._ending.cut_at_step == self._engine.steps()
             reason = f"no step for {still_s:.0f} s{', since it was told to end' if told else ''}"
+            faulthandler.dump_traceback(sys.__stderr__ or 2)  # where every thread stands; shows no values
             self._ending.die(EXIT_ENGINE_KILLED if told else EXIT_DIED, event=Event.ENGINE_HUNG, reason=reason)
 
     def _look_at_drain(self) -> None:

@@ -92,7 +92,9 @@ def drop_hints(arena: Arena) -> Strike:
     dropped = 0
     for name in _queues(arena):
         with client.pipeline(transaction=True) as pipe:
-            dropped += int(pipe.llen(name).delete(name).execute()[0])  # type: ignore[attr-defined]
+            pipe.llen(name)
+            pipe.delete(name)
+            dropped += int(pipe.execute()[0])
     if not dropped:
         raise NoEffectError("no hint was waiting")
     return Strike(effect=f"{dropped} hints are lost", at_s=at_s)

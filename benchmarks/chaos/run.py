@@ -14,6 +14,7 @@ from benchmarks.chaos.judge import Findings, judge
 from benchmarks.chaos.kinds import FLOW_S, Kind
 from benchmarks.chaos.strike import NoEffectError, Strike, await_results
 from tests.faults.small_disk import NoSmallDiskError
+from tests.faults.stepped_clock import NoCompilerError
 
 END_S = 120.0
 REAL_END_S = 400.0
@@ -59,6 +60,8 @@ def run_once(kind: Kind, *, seed: int, undisturbed: list[dict[str, Any]], keep: 
             _run(kind, record, folder, undisturbed)
         except NoSmallDiskError:
             record.void = "no small disk can be mounted here"
+        except NoCompilerError as error:
+            record.void = str(error)
         except AssertionError as error:
             record.broken.append(f"the run itself: {error}")
         if record.broken and keep is not None:
@@ -92,7 +95,7 @@ def _run(kind: Kind, record: RunRecord, folder: Path, undisturbed: list[dict[str
 
 def _strike(kind: Kind, arena: Arena, strikes: list[Strike], durable: list[bytes]) -> None:
     """Strike once at each of some drawn points of the job. Raises `NoEffectError`."""
-    first = arena.verb in ("enqueue",) or arena.poisonous
+    first = arena.verb == "enqueue" or arena.poisonous
     points = [0.0] if first else sorted(arena.draw.uniform(0.08, 0.7) for _ in range(arena.draw.randint(1, kind.most)))
     for point in points:
         await_results(arena, point)

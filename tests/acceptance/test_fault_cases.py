@@ -16,11 +16,10 @@ import pytest
 
 from common import keys
 from producer.journal import Journal
-from tests.acceptance.test_kill import durable_results
 from tests.case_node import Node, node
 from tests.faults.freezing import await_frozen, freezing_command
 from tests.faults.tearing import tear
-from tests.jobs import only_job, wait_for_results
+from tests.jobs import await_durable, only_job, wait_for_results
 from tests.processes import (
     environment,
     live_workers,
@@ -112,7 +111,7 @@ def test_case_a20_workers_are_told_to_stop(tmp_path: Path) -> None:
         run = at.start("--batch-size", 4)
         moments = sorted(chance.sample(range(10, 120), STOPS))
         for moment in moments:
-            wait_until(lambda least=moment: durable_results(at.jobs) >= least, timeout_s=60, description=f"{moment}")  # type: ignore[misc]
+            await_durable(at.jobs, moment)
             stop(at, fleet.pop(chance.randrange(2)), others=1)
             fleet.append(at.worker())
         for supervisor in fleet:
@@ -170,7 +169,7 @@ def test_case_a24_a_late_worker_gets_work(tmp_path: Path) -> None:
     with node(tmp_path, "A24", *one_by_one(each_s=BATCH_S / 5)) as at:
         at.worker()
         run = at.start("--batch-size", 5)
-        wait_until(lambda: durable_results(at.jobs) >= 5, timeout_s=30, description="the first micro-batch is done")
+        await_durable(at.jobs, 5)
         before = set(live_workers(at.server))
         at.worker()
         (late,) = set(live_workers(at.server)) - before
@@ -213,7 +212,7 @@ def test_case_a25_workers_are_killed(tmp_path: Path) -> None:
         supervisor = at.worker()
         run = at.start("--batch-size", 8)
         for least in (30, 90):
-            wait_until(lambda least=least: durable_results(at.jobs) >= least, timeout_s=60, description=f"{least}")  # type: ignore[misc]
+            await_durable(at.jobs, least)
             wait_until(lambda: at.held_requests(batch_size=8), timeout_s=10, description="something is in flight")
             at.process_of(supervisor).kill()
             wait_until(lambda: not live_workers(at.server), timeout_s=10, description="the dead one is certified")

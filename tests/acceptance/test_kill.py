@@ -1,9 +1,7 @@
 """Kill -9 of one process in the middle of a job, then the same command: every result once, in order."""
 
 import signal
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -11,6 +9,7 @@ import pytest
 
 from common.broker import make_client
 from common.claims import Claims
+from tests.jobs import await_durable, durable_results
 from tests.processes import alive, descendants, producer_command, read_results, run_producer, started
 from tests.waiting import wait_until
 
@@ -26,18 +25,6 @@ def command_line(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
-
-
-def durable_results(jobs: Path) -> int:
-    """Results in the journal of the only job in `jobs`."""
-    journals = list(jobs.glob("*/journal.sqlite"))
-    if not journals:
-        return 0
-    with closing(sqlite3.connect(f"file:{journals[0]}?mode=ro", uri=True)) as journal:
-        try:
-            return int(journal.execute("SELECT count(*) FROM result").fetchone()[0])
-        except sqlite3.OperationalError:
-            return 0
 
 
 def held_micro_batches(jobs: Path, root: int) -> int:
@@ -78,7 +65,7 @@ def test_kill(tmp_path: Path, victim: Callable[[int], psutil.Process], ends_with
     jobs, output = tmp_path / "jobs", tmp_path / "out.jsonl"
     arguments = ("run", INPUT, "-o", output, "--jobs", jobs, *SIMULATED)
     with started(producer_command(*arguments), log=tmp_path / "run.log") as run:
-        wait_until(lambda: durable_results(jobs) >= 20, timeout_s=60, description="20 durable results")
+        await_durable(jobs, 20)
         below = descendants(run.pid)
         wait_until(lambda: held_micro_batches(jobs, run.pid) >= 1, timeout_s=10, description="a micro-batch is held")
         assert 20 <= durable_results(jobs) <= 180

@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from producer.journal import Journal
-from tests.acceptance.test_kill import durable_results
 from tests.collecting import Bench, FakeEngineWorker, write_input
 from tests.faults.tearing import cut, tear
-from tests.jobs import check_whole, only_job, wait_for_results, write_requests
+from tests.jobs import await_durable, check_whole, durable_results, only_job, wait_for_results, write_requests
 from tests.processes import (
     ROOT,
     await_gone,
@@ -32,7 +31,6 @@ from tests.processes import (
 )
 from tests.run_family import MEMBERS, await_family
 from tests.servers import VALKEY, Server
-from tests.waiting import wait_until
 
 ROWS = 100
 SEEDS = range(int(os.environ.get("RESUME_SEEDS", "2")))
@@ -66,7 +64,7 @@ def kill_at(run: "subprocess.Popen[bytes]", victim: str, moment: int, jobs: Path
     """Kill one process of `run` once the journal has so many results; it ends of it, or goes on with another worker."""
     family = await_family(run)
     below = descendants(run.pid)
-    wait_until(lambda: durable_results(jobs) >= moment, timeout_s=60, description=f"{moment} results")
+    await_durable(jobs, moment)
     assert durable_results(jobs) < KILLED_ROWS, "nothing was left to do"
     os.kill(family[victim], signal.SIGKILL)
     if victim == "worker":

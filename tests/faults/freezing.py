@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psutil
 
@@ -32,7 +33,7 @@ def freeze(pids: Iterable[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:
-        wait_until(lambda pid=pid: is_stopped(pid), timeout_s=5, description=f"{pid} stands still")  # type: ignore[misc]
+        wait_until(partial(is_stopped, pid), timeout_s=5, description=f"{pid} stands still")
 
 
 def thaw(pids: Iterable[int]) -> None:

@@ -19,6 +19,10 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 HOUR_S = 3600
 
 
+class NoCompilerError(Exception):
+    """The clock cannot be built here."""
+
+
 class SteppedClock:
     """One clock for any number of processes; their monotonic clocks go on as they did."""
 
@@ -27,8 +31,10 @@ class SteppedClock:
         self._file = folder / "clock"
         self._file.write_bytes(struct.pack("=q", 0))
         self._library = folder / "stepped_clock.so"
+        if COMPILER is None:
+            raise NoCompilerError("there is no C compiler for the clock")
         source = Path(__file__).with_suffix(".c")
-        command = [str(COMPILER), "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(self._library), str(source)]
+        command = [COMPILER, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(self._library), str(source)]
         subprocess.run(command, check=True)
 
     @property

@@ -44,7 +44,9 @@ def test_a_hint_names_work_and_nothing_of_a_prompt(hints: Hints, valkey: redis.R
 
 
 def test_an_urgent_hint_goes_before_all_others(hints: Hints, valkey: redis.Redis) -> None:
-    hints.send([batch(1)], route=lambda _: QUEUE, now_s=5.0, reason="redelivery", urgent=True)
+    repaired = batch(1)
+    repaired.repairs = 1
+    hints.send([repaired], route=lambda _: QUEUE, now_s=5.0, reason="repair")
     assert len(waiting(valkey, QUEUE)) == 1
     assert hints.empty_queues(valkey, [QUEUE, "bakehouse.q.n"]) == {"bakehouse.q.n"}
     valkey.delete(QUEUE)
