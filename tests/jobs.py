@@ -23,6 +23,12 @@ def write_requests(path: Path, rows: int = ROWS, *, model: str | None = None) ->
     return path
 
 
+def write_config(path: Path, **knobs: float) -> Path:
+    """A file of knobs."""
+    path.write_text("".join(f"{name}: {value}\n" for name, value in knobs.items()))
+    return path
+
+
 def only_job(jobs: Path) -> str:
     """The id of the only job in `jobs`."""
     (found,) = JobDirectory.list_all(jobs)

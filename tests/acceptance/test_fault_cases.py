@@ -20,7 +20,7 @@ from producer.journal import Journal
 from tests.case_node import Node, node
 from tests.faults.freezing import await_frozen, freezing_command
 from tests.faults.tearing import tear
-from tests.jobs import await_durable, only_job, wait_for_results
+from tests.jobs import await_durable, only_job, wait_for_results, write_config
 from tests.processes import (
     environment,
     live_workers,
@@ -245,8 +245,7 @@ def test_case_a26_nobody_can_start(tmp_path: Path) -> None:
         lines = (tmp_path / "worker.log").read_text().splitlines()
         said = [line for line in lines if "there is no model folder" in line and "no-such-model" in line]
         assert len(said) == 1, "one line says what is missing"
-        config = tmp_path / "impatient.yaml"
-        config.write_text("give_up_after_s: 6\n")
+        config = write_config(tmp_path / "impatient.yaml", give_up_after_s=6)
         ended = run_producer(*at.arguments("--config", config))
         at.check(ended.returncode)
         assert ended.returncode == 3

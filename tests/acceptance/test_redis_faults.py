@@ -17,6 +17,7 @@ from tests.faults import redis_faults
 from tests.faults.proxy import Proxy
 from tests.faults.scene import QUICK, Scene, at_work
 from tests.faults.stepped_clock import COMPILER, HOUR_S, ClockedServer, SteppedClock
+from tests.jobs import write_config
 from tests.processes import await_gone, descendants, live_workers, read_results, run_producer, started_worker
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
@@ -114,8 +115,7 @@ def test_is_full(any_own_server: Server, tmp_path: Path) -> None:
 def resume_on_another(scene: Scene) -> int:
     """`producer resume` of the job on a server that never heard of it, with a worker there; returns its exit code."""
     another = Server(VALKEY, scene.folder / "another").start()
-    knobs = scene.folder / "quick.yaml"
-    knobs.write_text("expire_s: 3\nrenew_s: 1\nlook_s: 1\n")
+    knobs = write_config(scene.folder / "quick.yaml", expire_s=3, renew_s=1, look_s=1)
     try:
         with started_worker(another, "--engine", "sim", log=scene.folder / "another.log"):
             where = ("--jobs", scene.jobs, "--redis-url", another.url, "--config", knobs)

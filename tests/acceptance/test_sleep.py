@@ -3,7 +3,7 @@
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from producer.journal_reader import JournalReader
 from tests.collecting import Bench, Running, write_input
 from tests.faults.freezing import freeze, thaw
 from tests.faults.jumping import jumping_command
-from tests.jobs import check_whole, wait_for_results, write_requests
+from tests.jobs import check_whole, wait_for_results, write_config, write_requests
 from tests.processes import live_workers, producer_command, read_results, started, started_worker
 from tests.run_family import MEMBERS, family_of
-from tests.servers import VALKEY, Server
+from tests.servers import Server
 from tests.waiting import wait_until
 
 KNOBS: dict[str, Any] = {
@@ -44,19 +44,6 @@ def config(tmp_path: Path) -> Path:
     return write_config(tmp_path / "quick.yaml", **KNOBS)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(VALKEY, tmp_path / "data").start()
-    yield server
-    server.stop()
-
-
-def write_config(path: Path, **knobs: float) -> Path:
-    """A file of knobs."""
-    path.write_text("".join(f"{name}: {value}\n" for name, value in knobs.items()))
-    return path
-
-
 def stay(duration_s: float) -> None:
     """Let time go by while something stands still: the fault itself, not a wait for its end."""
     until_s = time.monotonic() + duration_s
@@ -74,18 +61,20 @@ def process_of(server: Server, key: str) -> int:
     return int(server.client().hget(key, "pid") or 0)
 
 
-def test_a_worker_frozen_past_its_hold_is_refused_when_it_goes_on(tmp_path: Path, server: Server, config: Path) -> None:
+def test_a_worker_frozen_past_its_hold_is_refused_when_it_goes_on(
+    tmp_path: Path, own_server: Server, config: Path
+) -> None:
     """Its work runs elsewhere by then: what it publishes is refused, and it takes new work as if nothing had been."""
-    settings = Settings(redis_url=server.url, batch_size=4, **KNOBS)
-    bench = Bench(tmp_path, server, write_input(tmp_path / "in.jsonl", 64), settings=settings)
+    settings = Settings(redis_url=own_server.url, batch_size=4, **KNOBS)
+    bench = Bench(tmp_path, own_server, write_input(tmp_path / "in.jsonl", 64), settings=settings)
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     flags = ("--engine", "sim", "--sim-seconds", "0.2", "--sim-places", "4", "--served-model-name", "m")
     with ExitStack() as stack:
         for log in logs:
-            stack.enter_context(started_worker(server, *flags, "--config", config, log=log))
+            stack.enter_context(started_worker(own_server, *flags, "--config", config, log=log))
         running = Running(bench.collector())
-        first = live_workers(server)[0]
-        pid, name = process_of(server, first), first.removeprefix(keys.WORKER_PREFIX)
+        first = live_workers(own_server)[0]
+        pid, name = process_of(own_server, first), first.removeprefix(keys.WORKER_PREFIX)
         wait_until(lambda: held_by(bench, name), timeout_s=20, description="the worker holds something")
         freeze([pid])
         held = held_by(bench, name)
@@ -98,7 +87,7 @@ def test_a_worker_frozen_past_its_hold_is_refused_when_it_goes_on(tmp_path: Path
         assert running.alive(), "the job was over before the worker went on"
         thaw([pid])
         assert running.join(timeout_s=60).exit_code == 0
-        assert process_of(server, first) == pid, "the same process lives on"
+        assert process_of(own_server, first) == pid, "the same process lives on"
     bench.check_whole(64)
     lost = [line for log in logs for line in log.read_text().splitlines() if '"hold_lost"' in line]
     assert len(lost) == len(held), "each late publish was refused"
@@ -157,31 +146,31 @@ def test_a_laptop_sleeps(tmp_path: Path, config: Path, order: Sequence[str]) -> 
         assert reader.checkpoint().counts.duplicates == 0
 
 
-def test_who_waits_and_sleeps_goes_on_waiting(tmp_path: Path, server: Server) -> None:
+def test_who_waits_and_sleeps_goes_on_waiting(tmp_path: Path, own_server: Server) -> None:
     """A collector that has nobody to work for it stood still for longer than it is ready to wait."""
     config = write_config(tmp_path / "impatient.yaml", **KNOBS, give_up_after_s=FROZEN_S - 1, socket_timeout_s=1)
     source, output, jobs = write_requests(tmp_path / "in.jsonl", 8), tmp_path / "out.jsonl", tmp_path / "jobs"
     log, places = tmp_path / "run.log", ("-o", output, "--jobs", jobs, "--config", config)
-    with started(producer_command("run", source, *places, "--redis-url", server.url), log=log) as run:
-        wait_until(lambda: is_open(server), timeout_s=30, description="the collector is at work")
+    with started(producer_command("run", source, *places, "--redis-url", own_server.url), log=log) as run:
+        wait_until(lambda: is_open(own_server), timeout_s=30, description="the collector is at work")
         freeze([run.pid])
-        with started_worker(server, *SLOW, "--config", config, log=tmp_path / "worker.log"):
+        with started_worker(own_server, *SLOW, "--config", config, log=tmp_path / "worker.log"):
             stay(FROZEN_S)
             thaw([run.pid])
             assert run.wait(30) == 0, log.read_text()
     check_whole(output, 8)
 
 
-def test_all_clocks_of_a_collector_jump(tmp_path: Path, server: Server, config: Path) -> None:
+def test_all_clocks_of_a_collector_jump(tmp_path: Path, own_server: Server, config: Path) -> None:
     """Also the one that should never jump, as on a virtual machine that was paused: no hold is taken away for it."""
     rows = 40
     source, output, jobs = write_requests(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", tmp_path / "jobs"
     log, places = tmp_path / "run.log", ("-o", output, "--jobs", jobs, "--config", config, "--batch-size", 4)
     clock = tmp_path / "ahead"
     clock.write_text("0")
-    command = jumping_command(clock, "run", source, *places, "--redis-url", server.url, "--json")
+    command = jumping_command(clock, "run", source, *places, "--redis-url", own_server.url, "--json")
     with (
-        started_worker(server, *SLOW, "--config", config, log=tmp_path / "worker.log"),
+        started_worker(own_server, *SLOW, "--config", config, log=tmp_path / "worker.log"),
         started(command, log=log) as run,
     ):
         wait_for_results(output, run, at_least=8, log=log)

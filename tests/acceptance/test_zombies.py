@@ -24,6 +24,7 @@ from producer.job_lock import read_holder
 from tests.collecting import Bench, Running, quick_settings, write_input
 from tests.faults.freezing import await_frozen, freezing_command, thaw
 from tests.integration.claiming import everything
+from tests.jobs import write_config
 from tests.processes import run_producer, started, started_worker
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
@@ -53,7 +54,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with one worker on the simulated engine."""
     folder = tmp_path_factory.mktemp("node")
     server = Server(VALKEY, folder / "data").start()
-    flags = ("--engine", "sim", "--sim-seconds", "0.02", "--served-model-name", "m", "--config", write_config(folder))
+    flags = (
+        "--engine",
+        "sim",
+        "--sim-seconds",
+        "0.02",
+        "--served-model-name",
+        "m",
+        "--config",
+        write_config(folder / "quick.yaml", **QUICK),
+    )
     with started_worker(server, *flags, log=folder / "worker.log"):
         yield server
     server.stop()
@@ -71,16 +81,16 @@ def bench(tmp_path: Path, server: Server) -> Bench:
     return bench
 
 
-def write_config(folder: Path) -> Path:
-    """Knobs by which holds are lost within a second."""
-    path = folder / "quick.yaml"
-    path.write_text("".join(f"{name}: {value}\n" for name, value in QUICK.items()))
-    return path
-
-
 def collect(bench: Bench) -> list[object]:
     """The arguments of `producer collect` for the bench's job."""
-    places = ("--jobs", bench.jobs, "--redis-url", bench.server.url, "--config", write_config(bench.jobs.parent))
+    places = (
+        "--jobs",
+        bench.jobs,
+        "--redis-url",
+        bench.server.url,
+        "--config",
+        write_config(bench.jobs.parent / "quick.yaml", **QUICK),
+    )
     return ["collect", bench.job, *places]
 
 

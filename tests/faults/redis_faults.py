@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -102,9 +101,3 @@ def fill(server: Server) -> None:
 def unfill(server: Server) -> None:
     """There is room again."""
     server.client().config_set("maxmemory", 0)
-
-
-def freeze(server: Server) -> None:
-    """Stop the server without a word: it keeps its connections and answers nobody."""
-    assert server.process is not None
-    server.process.send_signal(signal.SIGSTOP)
