@@ -130,11 +130,9 @@ class Journal(JournalReader):
             self.mb_high = max(self.mb_high, packed[-1][0])
             self._connection.execute("UPDATE checkpoint SET mb_high = ?", (self.mb_high,))
 
-    def set_position(self, *, offset: int, line: int, seq: int) -> None:
-        """Where a continued job goes on reading: every request of an earlier line is noted."""
-        self._connection.execute(
-            "UPDATE checkpoint SET input_offset = ?, input_line = ?, input_seq = ?", (offset, line, seq)
-        )
+    def set_position(self, position: tuple[int, int, int]) -> None:
+        """(offset, line, seq) where a continued job goes on reading: every request of an earlier line is noted."""
+        self._connection.execute("UPDATE checkpoint SET input_offset = ?, input_line = ?, input_seq = ?", position)
 
     def add_results(self, results: Iterable[Result]) -> list[Result]:
         """Note results, the first of each (seq, round) alone; returns those that are new, and counts all."""

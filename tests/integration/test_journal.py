@@ -32,7 +32,7 @@ def journal(tmp_path: Path) -> Journal:
     with journal.writing():
         journal.add_requests([request(seq) for seq in range(6)])
         journal.add_micro_batches([micro_batch(1, 0, 1, 2), micro_batch(2, 3, 4, 5)])
-        journal.set_position(offset=600, line=7, seq=6)
+        journal.set_position((600, 7, 6))
     return journal
 
 

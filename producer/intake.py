@@ -1,0 +1,131 @@
+"""The intake: a job's input, read once from where the journal says that reading goes on; each line gets its seq.
+
+Lines that were settled before a crash are passed over. A line whose custom_id an earlier one has is rejected here, any
+other bad one was by `reader`. What is read is the feeder's; it tells when it has been journaled.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from common.errors import ErrorKind
+from producer.job import Job
+from producer.journal import RequestRow
+from producer.reader import BlankLine, InputLine, RejectedLine, read_lines
+
+_SAMPLE_BYTES = 64 * 1024
+
+
+class Position(NamedTuple):
+    """Where reading goes on."""
+
+    offset: int
+    line: int
+    """The 1-based line that starts there."""
+    seq: int
+    """The seq that its request would get."""
+
+
+class Taken(NamedTuple):
+    """One line that counts, with its seq."""
+
+    seq: int
+    line: InputLine | RejectedLine
+
+
+class Intake:
+    """Reads one job's input, for one collector."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        start = job.journal.checkpoint()
+        self.position = Position(start.input_offset, start.input_line, start.input_seq)
+        self._known_below = job.journal.next_seq()
+        self._new_ids: set[bytes] = set()
+        """Of lines read and not yet journaled."""
+        self._input = job.directory.open_input()
+        self._sample = _sample_lines(self._input.fileno())
+        self._input.seek(self.position.offset)
+        self._lines = read_lines(
+            self._input,
+            offset=self.position.offset,
+            line=self.position.line,
+            choose_model=job.models.choose,
+            include_request=job.spec.include_request,
+            max_line_bytes=job.spec.max_line_bytes,
+        )
+        self.exhausted = False
+        """Whether all lines have been read."""
+
+    def close(self) -> None:
+        """Close the input."""
+        self._input.close()
+
+    def read(self) -> tuple[int, Taken | None] | None:
+        """The next line: its bytes, and what it is (None: blank, or settled before). None: there is none left."""
+        item = next(self._lines, None)
+        if item is None:
+            self.exhausted = True
+            return None
+        seq = self.position.seq
+        is_blank = isinstance(item, BlankLine)
+        self.position = Position(item.offset + item.length, item.line + 1, seq if is_blank else seq + 1)
+        if isinstance(item, BlankLine) or (seq < self._known_below and self._job.journal.has_request(seq)):
+            return item.length, None
+        if item.id_hash is not None and not self._is_first(item.id_hash):
+            item = _duplicate(item) if isinstance(item, InputLine) else item._replace(id_hash=None)
+        return item.length, Taken(seq, item)
+
+    def settled(self, rows: Iterable[RequestRow]) -> None:
+        """The journal has `rows` from now on, and with them their ids."""
+        self._new_ids.difference_update(row.id_hash for row in rows if row.id_hash)
+
+    @property
+    def blank(self) -> int:
+        """Blank lines so far."""
+        return self.position.line - 1 - self.position.seq
+
+    def has_bytes(self) -> bool:
+        """Whether there is anything in it."""
+        return self._size() > 0
+
+    def unread(self) -> int:
+        """Requests not read yet, estimated from their bytes."""
+        offset, line, _ = self.position
+        lines, read_bytes = (line - 1, offset) if offset else self._sample
+        return -(-(self._size() - offset) * lines // max(1, read_bytes))
+
+    def _size(self) -> int:
+        return os.fstat(self._input.fileno()).st_size
+
+    def _is_first(self, id_hash: bytes) -> bool:
+        """Whether no earlier line has this custom_id; it is taken from now on."""
+        if id_hash in self._new_ids or self._job.journal.has_id(id_hash):
+            return False
+        self._new_ids.add(id_hash)
+        return True
+
+
+def row_of(taken: Taken) -> RequestRow:
+    """The journal's row of a line."""
+    line = taken.line
+    return RequestRow(taken.seq, line.line, line.offset, line.length, line.id_hash)
+
+
+def _duplicate(item: InputLine) -> RejectedLine:
+    return RejectedLine(
+        item.line,
+        item.offset,
+        item.length,
+        item.custom_id,
+        ErrorKind.DUPLICATE_CUSTOM_ID,
+        "an earlier line has this custom_id; the first use runs",
+        item.original,
+        None,
+    )
+
+
+def _sample_lines(descriptor: int) -> tuple[int, int]:
+    """(lines, bytes) of the input's first 64 KiB: what tells how many there are, before the first one is read."""
+    head = os.pread(descriptor, _SAMPLE_BYTES, 0)
+    return head.count(b"\n") + (not head.endswith(b"\n")), len(head)
