@@ -18,7 +18,7 @@ from producer.journal_schema import open_for_reading
 from producer.reader import hash_id
 from producer.suspects import Loss
 
-JobState = Literal["open", "done"]
+JobState = Literal["open", "paused", "cancelling", "done"]
 
 
 class Checkpoint(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 from common.errors import RefusedError
 from producer.disk import journal_refused, writing_to
 
-VERSION = 1
+VERSION = 2
 _CACHE_KIB = 16 * 1024
 """The index over `id_hash` is hit at random; this keeps a million ids' worth of its upper levels at hand."""
 _CHECKPOINT_PAGES = 4_000
@@ -33,8 +33,10 @@ CREATE TABLE checkpoint (
     mb_high INTEGER NOT NULL,        -- highest micro-batch number given out
     digests TEXT NOT NULL,           -- JSON: model -> digest pinned by the job's first claim of it
     counts TEXT NOT NULL,            -- JSON: producer.counts
-    state TEXT NOT NULL,             -- open, done
-    exit_code INTEGER                -- set with `done`
+    state TEXT NOT NULL,             -- open, paused, cancelling, done
+    exit_code INTEGER,               -- set with `done`
+    round INTEGER NOT NULL,          -- raised by one by each rerun
+    steering TEXT NOT NULL           -- JSON: producer.steering
 );
 CREATE TABLE request (
     seq INTEGER PRIMARY KEY,         -- 0-based among non-blank lines
@@ -81,7 +83,7 @@ CREATE TABLE loss (
     cause TEXT NOT NULL,             -- certified: self, outside, left; none: vanished; waited: alone, not yet begun
     PRIMARY KEY (seq, token)
 ) WITHOUT ROWID;
-INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL);
+INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL, 0, '{}');
 """
 
 
