@@ -18,6 +18,7 @@ from common.wire import Result
 from producer.disk import journal_refused
 from producer.journal_reader import JournalReader, MicroBatchRow, pack_seqs
 from producer.journal_schema import open_for_writing
+from producer.steering import Course
 
 STRETCH_ROWS = 1024
 STRETCH_BYTES = 8 * 1024 * 1024
@@ -59,6 +60,7 @@ class Journal(JournalReader):
         self.frontier = checkpoint.frontier
         self.digests = checkpoint.digests
         self.counts = checkpoint.counts
+        self.course = Course(checkpoint.state, checkpoint.steering)
         self._out_bytes = checkpoint.out_bytes
         self._error_bytes = checkpoint.error_bytes
         self.is_broken = False
@@ -173,6 +175,13 @@ class Journal(JournalReader):
         """Note which build of each model answers this job; a pin once noted stays."""
         self.digests = {**digests, **self.digests}
         self._connection.execute("UPDATE checkpoint SET digests = ?", (orjson.dumps(self.digests),))
+
+    def steer(self, course: Course) -> None:
+        """Note what the job has become."""
+        self.course = course
+        self._connection.execute(
+            "UPDATE checkpoint SET state = ?, steering = ?", (course.state, course.steering.to_json())
+        )
 
     def finish(self, *, exit_code: int) -> None:
         """Note that the job is done and how its command ends."""

@@ -16,9 +16,8 @@ from common.errors import RefusedError
 from producer.counts import Counts
 from producer.journal_schema import open_for_reading
 from producer.reader import hash_id
+from producer.steering import JobState, Steering
 from producer.suspects import Loss
-
-JobState = Literal["open", "paused", "cancelling", "done"]
 
 
 class Checkpoint(NamedTuple):
@@ -39,6 +38,7 @@ class Checkpoint(NamedTuple):
     counts: Counts
     state: JobState
     exit_code: int | None
+    steering: Steering
 
 
 class MicroBatchRow(NamedTuple):
@@ -91,9 +91,10 @@ class JournalReader:
         """Where the job stands."""
         row = self._one(
             "SELECT epoch, frontier, out_bytes, error_bytes, input_offset, input_line, input_seq, mb_high,"
-            " digests, counts, state, exit_code FROM checkpoint"
+            " digests, counts, state, exit_code, steering FROM checkpoint"
         )
-        return Checkpoint._make((*row[:8], orjson.loads(row[8]), Counts.from_json(row[9]), *row[10:]))
+        digests, counts, steering = orjson.loads(row[8]), Counts.from_json(row[9]), Steering.from_json(row[12])
+        return Checkpoint._make((*row[:8], digests, counts, *row[10:12], steering))
 
     def epoch_now(self) -> int:
         """The epoch in the file: of the newest collector there ever was."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from common.errors import ErrorKind, ExitCode
 from producer.counts import Counts
-from producer.journal_reader import JobState
+from producer.steering import JobState
 
 Status = Literal["in_progress", "completed", "failed"]
 _REFUSED = (
