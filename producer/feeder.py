@@ -90,6 +90,14 @@ class Feeder:
             self._offer(draft, [window.add(row) for row in draft.batches])
         return max(draft.lines, draft.fed)
 
+    def surrender(self) -> tuple[Intake, list[Taken]]:
+        """The intake, and the lines read from it that wait for a micro-batch: this feeder feeds no more."""
+        self._ready += self._planner.flush()
+        lines = [line for lines in self._ready for line in lines]
+        self._ready.clear()
+        self.done = True
+        return self._intake, [Taken(self._waiting.pop(line.line).at.seq, line) for line in lines]
+
     def unfed(self) -> int:
         """Requests still to be fed; those not read yet are estimated."""
         return self._intake.unread() + len(self._waiting)

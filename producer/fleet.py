@@ -87,6 +87,8 @@ class ModelChoice:
     def __init__(self, named: str | None) -> None:
         self._named = named
         self._names: frozenset[str] = frozenset((named,)) if named else frozenset()
+        self.waived = False
+        """Whether a line that cannot be judged is taken as it is, since none will run any more."""
 
     def update(self, fleet: Fleet, digests: Mapping[str, str]) -> None:
         """Learn who is there now; a model that this job has already used stays known."""
@@ -101,6 +103,8 @@ class ModelChoice:
     def choose(self, named: str | None) -> str | tuple[ErrorKind, str]:
         """The model for a line that names `named`, or why none answers it. For `reader.read_lines`."""
         names = self._names - {ANY}
+        if self.waived and not self.known:
+            return named or ""
         if named is not None:
             if named in names or ANY in self._names:
                 return named

@@ -19,6 +19,7 @@ from producer.job import FencedError, Job
 from producer.ownership import check_owner, offer_again, rebuild
 from producer.receiver import Receiver
 from producer.remedies import Circumstances, Do, Remedy, remedy_for
+from producer.steering import IN_REDIS
 from producer.window import OpenMicroBatch
 
 BLIND_LOOKS = 3
@@ -40,7 +41,11 @@ class Janitor:
         self._receiver = receiver
         self._isolation = Isolation(job, receiver)
         self._looked_s: float | None = None
+        self.held: int | None = None
+        """Micro-batches that a worker held at the last look; None while Redis has not the state that the journal has."""
         self._certified: dict[str, float] = {}
+        self.held: int | None = None
+        """Micro-batches held by workers, as of the last look; None while that saw claims still granted."""
 
     def look(self, *, now_s: float) -> bool:
         """Look once and set right what is wrong; whether any hold has moved since the last look.
@@ -52,6 +57,7 @@ class Janitor:
             for batch in job.window.open.values():
                 batch.hold = None
         circumstances = self._circumstances(now_s)  # before the look: a hint taken in between is seen claimed
+        self.held = None
         look = job.claims.look(job.id)
         self._looked_s = now_s
         if look.epoch != job.journal.epoch:
@@ -60,13 +66,16 @@ class Janitor:
         if look.epoch != job.journal.epoch or look.state != "open":
             rebuild(job)
             return True
+        granted = look.state == "open"
+        self.held = None if granted else sum(seen.st == "HELD" for seen in look.micro_batches.values())
         self._pin(look)
         self._close_strays(look)
         return self._mend(look, circumstances)
 
     def let_suspects_travel(self, *, now_s: float) -> None:
         """Hint suspects whose turn it is: at once when another one is done, not only at the next look."""
-        self._isolation.let_travel(now_s=now_s)
+        if self._job.journal.course.state == "open":
+            self._isolation.let_travel(now_s=now_s)
 
     def _circumstances(self, now_s: float) -> Circumstances:
         job = self._job
@@ -182,7 +191,8 @@ class Janitor:
         self._hint(full, now, reason="repair")
 
     def _hint(self, batches: list[OpenMicroBatch], now: Circumstances, *, reason: str) -> None:
-        self._job.hints.send(batches, route=self._job.route, now_s=now.now_s, reason=reason)
+        if self._job.journal.course.state == "open":  # else no claim is granted; a resume hints all that are ready
+            self._job.hints.send(batches, route=self._job.route, now_s=now.now_s, reason=reason)
 
     def _internal_errors(self, batch: OpenMicroBatch, mask: int) -> list[Result]:
         message = f"the result could not be read {REPAIRS + 1} times; see quarantine/ in the job directory"

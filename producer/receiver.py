@@ -10,6 +10,8 @@ Settling goes in this fixed order, and a crash between any two steps costs nothi
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from common.wire import Result, unpack_results
 from producer import metrics
 from producer.disk import writing_to
 from producer.job import FencedError, Job
+from producer.journal import Stretch
 from producer.journal_reader import MicroBatchRow
 from producer.output import Output
 
@@ -37,6 +40,14 @@ class Arrived(NamedTuple):
     id: str
     results: list[Result]
     size_bytes: int
+
+
+class Taken(NamedTuple):
+    """What one commit took in: new results, the micro-batches that are complete by them, what the ordered file gets."""
+
+    fresh: list[Result]
+    complete: list[int]
+    stretch: Stretch | None
 
 
 class Receiver:
@@ -63,24 +74,45 @@ class Receiver:
 
     def settle(self, results: list[Result], entry_ids: list[str]) -> int:
         """Make `results` certain, forget the entries that brought them, and let the ordered file grow."""
-        job = self._job
         began = time.monotonic()
-        with job.journal.writing():
-            job.journal.forget_pending(below=self._output.synced_frontier)
-            fresh = job.journal.add_results(results)
-            complete = job.window.settle(fresh)
-            job.journal.close_micro_batches(complete)
-            stretch = job.journal.pass_frontier()
-        job.window.remove(complete)
-        _count(fresh, repeated=len(results) - len(fresh), took_s=time.monotonic() - began)
+        with self._job.journal.writing():
+            taken = self._take_in(results)
+        self._job.window.remove(taken.complete)
+        _count(taken.fresh, repeated=len(results) - len(taken.fresh), took_s=time.monotonic() - began)
         self._settled += entry_ids
         try:
-            self._delete(complete)
+            self._delete(taken.complete)
         finally:  # Redis may be gone; the file need not wait for it
-            if stretch is not None:
-                self._output.write(stretch)
-                self._output.sync(frontier=stretch.frontier)
-        return len(fresh)
+            self._write(taken.stretch)
+        return len(taken.fresh)
+
+    @contextmanager
+    def settling_rest(self, results: list[Result]) -> Iterator[None]:
+        """`settle` for results that no worker made, in one commit with what the block notes; Redis is told nothing.
+
+        For a job that is about to be taken out of Redis as a whole.
+        """
+        began = time.monotonic()
+        with self._job.journal.writing():
+            yield
+            taken = self._take_in(results)
+        self._job.window.remove(taken.complete)
+        _count(taken.fresh, repeated=len(results) - len(taken.fresh), took_s=time.monotonic() - began)
+        self._write(taken.stretch)
+
+    def _take_in(self, results: list[Result]) -> Taken:
+        """What one commit does with `results`."""
+        journal = self._job.journal
+        journal.forget_pending(below=self._output.synced_frontier)
+        fresh = journal.add_results(results)
+        complete = self._job.window.settle(fresh)
+        journal.close_micro_batches(complete)
+        return Taken(fresh, complete, journal.pass_frontier())
+
+    def _write(self, stretch: Stretch | None) -> None:
+        if stretch is not None:
+            self._output.write(stretch)
+            self._output.sync(frontier=stretch.frontier)
 
     def _delete(self, complete: list[int]) -> None:
         """Steps that Redis must hear of: entries that are journaled, micro-batches that are complete."""
