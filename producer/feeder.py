@@ -71,9 +71,11 @@ class Feeder:
     def feed(self, limits: Limits, *, capacity: int) -> int:
         """Feed one step's worth at most within `limits`, for a fleet that runs `capacity` requests at once.
 
-        Returns how many lines were read or fed, 0 when there is no room. Raises `FencedError`; `redis.RedisError`: what
-        is journaled by then is offered or hinted later.
+        Returns how many lines were recalled, read or fed, 0 when there is no room. Raises `FencedError`;
+        `redis.RedisError`: what is journaled by then is offered or hinted later.
         """
+        if not self.done and (recalled := self._intake.recall()):
+            return recalled
         window = self._job.window
         room = window.room(limits)
         blocked = room.requests < 1 or (room.bytes < 1 and window.open)
@@ -97,6 +99,10 @@ class Feeder:
         self._ready.clear()
         self.done = True
         return self._intake, [Taken(self._waiting.pop(line.line).at.seq, line) for line in lines]
+
+    def recalling(self) -> str | None:
+        """What must be recalled of lines fed before, until more can be fed; None where nothing is."""
+        return None if self.done else self._intake.recalling()
 
     def unfed(self) -> int:
         """Requests still to be fed; those not read yet are estimated."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from common.errors import ErrorKind
 from producer.job import Job
 from producer.journal import RequestRow
+from producer.known_ids import KnownIds
 from producer.reader import BlankLine, InputLine, RejectedLine, read_lines
 
 _SAMPLE_BYTES = 64 * 1024
@@ -41,8 +42,7 @@ class Intake:
         start = job.journal.checkpoint()
         self.position = Position(start.input_offset, start.input_line, start.input_seq)
         self._known_below = job.journal.next_seq()
-        self._new_ids: set[bytes] = set()
-        """Of lines read and not yet journaled."""
+        self._ids = KnownIds(job.journal)
         self._input = job.directory.open_input()
         self._sample = _sample_lines(self._input.fileno())
         self._input.seek(self.position.offset)
@@ -72,13 +72,27 @@ class Intake:
         self.position = Position(item.offset + item.length, item.line + 1, seq if is_blank else seq + 1)
         if isinstance(item, BlankLine) or (seq < self._known_below and self._job.journal.has_request(seq)):
             return item.length, None
-        if item.id_hash is not None and not self._is_first(item.id_hash):
+        if item.id_hash is not None and not self._ids.take(item.id_hash, seq):
             item = _duplicate(item) if isinstance(item, InputLine) else item._replace(id_hash=None)
         return item.length, Taken(seq, item)
 
     def settled(self, rows: Iterable[RequestRow]) -> None:
         """The journal has `rows` from now on, and with them their ids."""
-        self._new_ids.difference_update(row.id_hash for row in rows if row.id_hash)
+        self._ids.journaled(row.id_hash for row in rows)
+
+    def recall(self) -> int:
+        """Before there is more to read: recall some of the ids that earlier collectors read; returns of how many lines.
+
+        `read` does all of it at once where that has not been done.
+        """
+        return self._ids.recall() if self.unread() else 0
+
+    def recalling(self) -> str | None:
+        """How far `recall` is, None where there is nothing to recall."""
+        missing, of = self._ids.missing, self._ids.before
+        if not (missing and self.unread()):
+            return None
+        return f"the custom_ids of {of:,} lines read before are recalled: {1 - missing / of:.0%}"
 
     @property
     def blank(self) -> int:
@@ -97,13 +111,6 @@ class Intake:
 
     def _size(self) -> int:
         return os.fstat(self._input.fileno()).st_size
-
-    def _is_first(self, id_hash: bytes) -> bool:
-        """Whether no earlier line has this custom_id; it is taken from now on."""
-        if id_hash in self._new_ids or self._job.journal.has_id(id_hash):
-            return False
-        self._new_ids.add(id_hash)
-        return True
 
 
 def row_of(taken: Taken) -> RequestRow:

@@ -14,7 +14,6 @@ from producer.journal_reader import JournalReader, read_checkpoint
 from producer.outcome import Outcome, status_of
 from producer.output import check_finished
 from producer.progress import Show
-from producer.reader import hash_id
 from producer.session import Run, resumable, run_job
 from producer.submission import make_spec
 from producer.summary import Summary
@@ -81,10 +80,11 @@ def get(options: GetOptions) -> tuple[bytes | None, ExitCode]:
     """The result line of one request and how the command ends: 1 no such request, 3 no result yet."""
     directory = JobDirectory.open(options.settings().jobs, options.job)
     with JournalReader.open(directory.journal_path) as journal:
-        if not journal.has_id(hash_id(options.custom_id)):
+        seq = journal.find(options.custom_id)
+        if seq is None:
             still_reading = journal.checkpoint().counts.total is None
             return None, ExitCode.NOT_FINISHED if still_reading else ExitCode.FOUND
-        line = journal.lookup(options.custom_id, output=directory.output_path)
+        line = journal.result_line(seq, output=directory.output_path)
         return line, ExitCode.NOT_FINISHED if line is None else ExitCode.OK
 
 

@@ -100,21 +100,20 @@ class JournalReader:
         """The epoch in the file: of the newest collector there ever was."""
         return int(self._one("SELECT epoch FROM checkpoint")[0])
 
-    def lookup(self, custom_id: str, *, output: Path) -> bytes | None:
-        """The result line of `custom_id` without its LF, None while it has none; `output` is the ordered file.
+    def find(self, custom_id: str) -> int | None:
+        """The seq of the line that has `custom_id`, of those fed so far. Reads them all: seconds for ten million."""
+        found = self._one("SELECT seq FROM request WHERE id_hash = ?", hash_id(custom_id))
+        return int(found[0]) if found else None
 
-        Raises `RefusedError` when no line fed so far has this id.
-        """
+    def result_line(self, seq: int, *, output: Path) -> bytes | None:
+        """The result line of `seq` without its LF, None while it has none; `output` is the ordered file."""
         self._connection.execute("BEGIN")  # one moment: a line is in `pending`, or in the file and synced
         try:
-            found = self._one("SELECT seq FROM request WHERE id_hash = ?", hash_id(custom_id))
-            if not found:
-                raise RefusedError("no request with this custom_id has been read", where=custom_id)
-            waiting = self._one("SELECT line FROM pending WHERE seq = ?", found[0])
+            waiting = self._one("SELECT line FROM pending WHERE seq = ?", seq)
             place = self._one(
                 "SELECT out_offset, out_length FROM result WHERE seq = ? AND out_offset IS NOT NULL"
                 " ORDER BY round DESC LIMIT 1",
-                found[0],
+                seq,
             )
         finally:
             self._connection.execute("COMMIT")
@@ -157,9 +156,14 @@ class JournalReader:
         """Whether the request `seq` is settled here: in a micro-batch, or with a result."""
         return bool(self._one("SELECT 1 FROM request WHERE seq = ?", seq))
 
-    def has_id(self, id_hash: bytes) -> bool:
-        """Whether an earlier line has this custom_id."""
-        return bool(self._one("SELECT 1 FROM request WHERE id_hash = ?", id_hash))
+    def has_id(self, seq: int, id_hash: bytes) -> bool:
+        """Whether the request `seq` is settled here and has this custom_id."""
+        return bool(self._one("SELECT 1 FROM request WHERE seq = ? AND id_hash = ?", seq, id_hash))
+
+    def id_hashes(self, first: int, below: int) -> Iterator[tuple[int, bytes]]:
+        """(seq, id_hash) of the requests from `first` to `below` that have a custom_id of their own, in order."""
+        ask = "SELECT seq, id_hash FROM request WHERE seq >= ? AND seq < ? AND id_hash IS NOT NULL ORDER BY seq"
+        return iter(self._connection.execute(ask, (first, below)))
 
     def places(self, seqs: Iterable[int]) -> list[Place]:
         """Where the lines of `seqs` stand in the input, in the order asked."""

@@ -12,7 +12,7 @@ from producer.disk import journal_refused, writing_to
 
 VERSION = 2
 _CACHE_KIB = 16 * 1024
-"""The index over `id_hash` is hit at random; this keeps a million ids' worth of its upper levels at hand."""
+"""What one commit changes stays in memory until its end."""
 _CHECKPOINT_PAGES = 4_000
 """16 MB of log between two checkpoints: `pending` is written and deleted in quick turn, mostly in the log alone."""
 LOG_BYTES = _CHECKPOINT_PAGES * 4096
@@ -43,9 +43,8 @@ CREATE TABLE request (
     line INTEGER NOT NULL,
     "offset" INTEGER NOT NULL,       -- byte range of the physical line, its LF included
     length INTEGER NOT NULL,
-    id_hash BLOB                     -- NULL: no custom_id, or one that an earlier line has
+    id_hash BLOB                     -- NULL: no custom_id, or one that an earlier line has; no index: see known_ids
 );
-CREATE UNIQUE INDEX request_by_id ON request (id_hash) WHERE id_hash IS NOT NULL;
 CREATE TABLE micro_batch (
     mb INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,

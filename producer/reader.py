@@ -105,7 +105,7 @@ def read_lines(
 
 
 def hash_id(custom_id: str) -> bytes:
-    """16 bytes that stand for a `custom_id`, in the journal's index and for finding duplicates."""
+    """16 bytes that stand for a `custom_id`, in the journal and for finding duplicates."""
     return blake2b(custom_id.encode(), digest_size=16).digest()
 
 

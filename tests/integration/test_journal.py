@@ -83,7 +83,7 @@ def test_the_first_result_of_a_seq_wins(journal: Journal) -> None:
     with journal.writing():
         assert journal.add_results([result(0, status=504, text="c"), result(1)]) == [result(1)]
     assert (journal.counts.done, journal.counts.duplicates, journal.counts.failed) == (2, 2, 0)
-    assert journal.lookup("r0", output=Path("none")) == result(0, text="a").line
+    assert journal.result_line(0, output=Path("none")) == result(0, text="a").line
 
 
 def test_a_closed_micro_batch_stays_known(journal: Journal) -> None:
@@ -127,16 +127,15 @@ def test_an_id_is_found_in_the_journal_then_in_the_file(journal: Journal, tmp_pa
         journal.add_results([result(0), result(2)])
         stretch = journal.pass_frontier()
     assert stretch is not None
-    assert journal.lookup("r0", output=output) == result(0).line
+    assert [journal.find(name) for name in ("r0", "r5", "r99")] == [0, 5, None]
+    assert journal.result_line(0, output=output) == result(0).line
     output.write_bytes(stretch.data)
     with journal.writing():
         journal.forget_pending(below=stretch.frontier)
     with JournalReader.open(journal._path) as reader:
-        assert reader.lookup("r0", output=output) == result(0).line
-        assert reader.lookup("r2", output=output) == result(2).line
-        assert reader.lookup("r1", output=output) is None
-        with pytest.raises(RefusedError, match="custom_id"):
-            reader.lookup("r99", output=output)
+        assert reader.result_line(0, output=output) == result(0).line
+        assert reader.result_line(2, output=output) == result(2).line
+        assert reader.result_line(1, output=output) is None
         with pytest.raises(sqlite3.OperationalError):
             reader._connection.execute("DELETE FROM result")
 
