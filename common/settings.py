@@ -16,6 +16,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from common.durations import Seconds
 from common.errors import RefusedError
 
 Priority = Literal["high", "normal", "low"]
@@ -44,6 +45,7 @@ class Settings(BaseSettings):
     max_retries: int = Field(3, ge=0, le=20, description="Retries after the first attempt: 1-(1-p)^(r+1) succeed.")
     retry_wait_s: float = Field(1.0, gt=0, description="First wait; doubles each retry: 1, 2, 4 s, +-20 %.")
     drain_timeout_s: float = Field(25.0, ge=0, description="What runs may finish this long when a worker stops.")
+    exit_when_idle_s: Seconds = Field(0.0, ge=0, description="A node with nothing to do for so long drains. 0 = never.")
     give_up_after_s: float = Field(3_600.0, ge=0, description="Without any progress for so long: exit 3. 0 = never.")
 
     renew_s: float = Field(6.0, gt=0, description="A hold is renewed this often.")
@@ -62,6 +64,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level logged.")
     log_file: Path | None = Field(None, description="JSON log lines, rotated at 64 MiB, five kept.")
     fail_above: float = Field(0.0, ge=0, le=1, description="Exit 0 while failed/total is at most this share.")
+    pause_above: float = Field(
+        0.2, ge=0, le=1, description="A job pauses when 5xx pass this share of at least 50 results. 1 = never."
+    )
     priority: Priority = Field("normal", description="Order of hints among jobs.")
 
     @model_validator(mode="after")

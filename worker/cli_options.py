@@ -49,6 +49,15 @@ class StartOptions:
             "--drain-timeout", help="What runs may finish so long, in s; default 25.", rich_help_panel=RUNNING
         ),
     ] = None
+    exit_when_idle_s: Annotated[
+        str | None,
+        typer.Option(
+            "--exit-when-idle",
+            metavar="DURATION",
+            help="Drain and exit 0 after so long with nothing to do: 600, 30s, 10m, 2h; default never.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -89,7 +98,7 @@ class StartOptions:
 
     def settings(self) -> Settings:
         """The knobs: these flags before the environment before the YAML file. Raises `RefusedError`."""
-        knobs = ("redis_url", "drain_timeout_s", "metrics_port", "metrics_host", "log_file", "log_level")
+        knobs = (knob for knob in Settings.model_fields if hasattr(self, knob))
         return load(self.config, **{knob: getattr(self, knob) for knob in knobs})
 
     def worker_options(self) -> WorkerOptions:

@@ -46,8 +46,14 @@ class Keeper:
         renew_s: float,
         outage: Outage,
         is_waiting: Callable[[float], bool],
+        on_taken: Callable[[], object] = lambda: None,
     ) -> None:
-        """`is_waiting`: wait so many seconds; False once there is no more time to wait for Redis."""
+        """`is_waiting`: wait so many seconds; False once there is no more time to wait for Redis.
+
+        `on_taken` is called at each claim.
+        """
+        self.taken = 0
+        """Micro-batches claimed in this life."""
         self.published = 0
         """Results published in this life."""
         self._claims = claims
@@ -56,6 +62,7 @@ class Keeper:
         self._renew_s = renew_s
         self._outage = outage
         self._is_waiting = is_waiting
+        self._on_taken = on_taken
         self._holds: dict[str, Hold] = {}
         self._renew_at = 0.0
         HOLDS.set_function(lambda: len(self._holds))
@@ -73,6 +80,8 @@ class Keeper:
     def add(self, hold: Hold) -> None:
         """Keep `hold`; it was claimed just now."""
         self._holds[hold.token] = hold
+        self.taken += 1
+        self._on_taken()
 
     def discard(self, hold: Hold) -> None:
         """Keep `hold` no longer."""

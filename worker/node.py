@@ -65,6 +65,7 @@ def supervise(plans: Sequence[Plan], *, settings: Settings, say: Callable[[str],
         oom=OomWatch(find_oom_file()),
         drain_timeout_s=settings.drain_timeout_s,
         give_up_after_s=settings.give_up_after_s,
+        exit_when_idle_s=settings.exit_when_idle_s,
         say=say,
     ).run()
 

@@ -55,7 +55,6 @@ class WorkerOptions(BaseModel):
     """Label of the GPU or group (`0`, `0+1`, `cpu0`) in names and metrics."""
     incarnation: str = "unsupervised"
     """`<host>-<gpu>-<8 hex>`."""
-    exit_when_idle_s: float | None = None
     target_share: float = 1.0
     """Of the full target, to begin with: less after a death by want of memory."""
     spawned_at: float | None = None

@@ -35,6 +35,7 @@ class Presence:
         self._stopped = threading.Event()
         self._counts: Callable[[], dict[str, str | int]] = dict
         self._lock = threading.Lock()
+        self._told_idle = False
         self._fields: dict[str, str | int] = {
             "models": "[]",
             "digest": "",
@@ -42,6 +43,7 @@ class Presence:
             "target": 0,
             "in_flight": 0,
             "results": 0,
+            "idle_s": 0,
             "start": "{}",
             "host": os.uname().nodename,
             "gpu": gpu,
@@ -56,7 +58,7 @@ class Presence:
         threading.Thread(target=self._run, name="presence", daemon=True).start()
 
     def ready(self, facts: EngineFacts, *, counts: Callable[[], dict[str, str | int]]) -> None:
-        """The engine is up. `counts` gives `target`, `in_flight` and `results` at each beat."""
+        """The engine is up. `counts` gives `target`, `in_flight`, `results` and `idle_s` at each beat."""
         self._counts = counts
         self._fields |= {
             "models": json.dumps(facts.served_models),
@@ -75,12 +77,20 @@ class Presence:
         self._fields["state"] = state
         self._beat_now()
 
+    def work_came(self) -> None:
+        """Say so at once, if the last beat was an idle worker's: its supervisor may be about to end it for that."""
+        if self._told_idle:
+            self._told_idle = False
+            self._beat_now()
+
     def beat(self) -> None:
         """Write it once; Redis away is noted, no more."""
         with self._lock:
             if self._stopped.is_set():
                 return
+            self._told_idle = True  # first: work that comes while the counts are read is told by the next beat
             fields = self._fields | self._counts()
+            self._told_idle = self._told_idle and bool(fields["idle_s"])
             try:
                 note(self._client, self._key, fields, lifetime_s=keys.WORKER_LIFETIME_S)
             except redis.RedisError as error:

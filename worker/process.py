@@ -155,7 +155,7 @@ class WorkerProcess:
             app, name=self._options.incarnation, threads=threads, admission=admission, ending=ending
         )
         self._plan_end(admission, keeper)
-        watchdog = self._make_watchdog(engine, facts, admission)
+        watchdog = self._make_watchdog(engine, facts, admission, keeper)
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
         self._serve_metrics(watchdog)
@@ -167,6 +167,7 @@ class WorkerProcess:
                 "target": admission.target,
                 "in_flight": admission.in_flight,
                 "results": keeper.published,
+                "idle_s": int(watchdog.idle_s()),
             },
         )
         self._keep_target(engine, policy, admission)
@@ -210,6 +211,7 @@ class WorkerProcess:
             renew_s=self._settings.renew_s,
             outage=self._outage,
             is_waiting=self._ending.wait,
+            on_taken=self._presence.work_came,
         )
 
     def _make_desk(self, engine: Engine, facts: EngineFacts, *, admission: Admission, keeper: Keeper) -> HintDesk:
@@ -239,16 +241,17 @@ class WorkerProcess:
             before_arming=self._presence.beat,  # what it has done so far is known, should it die now
         )
 
-    def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission) -> Watchdog:
+    def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission, keeper: Keeper) -> Watchdog:
         return Watchdog(
             engine=engine,
             loop=self._loop,
             admission=admission,
+            keeper=keeper,
             ending=self._ending,
             outage=self._outage,
             client=self._client,
             queues=queues_of(facts),
-            limits=Limits(self._settings.hang_s, self._settings.give_up_after_s, self._options.exit_when_idle_s),
+            limits=Limits(self._settings.hang_s, self._settings.give_up_after_s),
         )
 
     def _plan_end(self, admission: Admission, keeper: Keeper) -> None:

@@ -23,6 +23,8 @@ class Life:
     told: int = 0
     """Sentences said about its start."""
     results: int = 0
+    idle_s: int = 0
+    """For how long it has had nothing to do, says its heartbeat."""
     told_to_leave: bool = False
     status: ExitStatus | None = None
     out_of_memory: bool = False

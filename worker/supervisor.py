@@ -51,6 +51,7 @@ class Supervisor:
         oom: OomWatch,
         drain_timeout_s: float,
         give_up_after_s: float,
+        exit_when_idle_s: float = 0.0,
         say: Callable[[str], None],
     ) -> None:
         self._slots = [Slot(plan) for plan in plans]
@@ -60,6 +61,7 @@ class Supervisor:
         self._oom = oom
         self._drain_timeout_s = drain_timeout_s
         self._give_up_after_s = give_up_after_s
+        self._exit_when_idle_s = exit_when_idle_s
         self._say = say
         self._exit_code: ExitCode | None = None
         """Set once it is leaving."""
@@ -151,11 +153,14 @@ class Supervisor:
             if self._redis_lost_at is not None:
                 log.info(Event.REDIS_FOUND, away_s=round(time.monotonic() - self._redis_lost_at, 1))
             self._redis_lost_at = None
+            self._leave_if_idle()
 
     def _look(self, life: Life) -> None:
         """What the worker's heartbeat says; it outlives the worker by up to 20 s."""
-        state, results, start = self._client.hmget(keys.worker(life.incarnation), "state", "results", "start")
+        name = keys.worker(life.incarnation)
+        state, results, idle_s, start = self._client.hmget(name, "state", "results", "idle_s", "start")
         life.results = max(life.results, int(results or 0))
+        life.idle_s = int(idle_s or 0)
         if not life.ready and state in (b"ready", b"draining"):
             life.ready = True
             elapsed_s = round(time.monotonic() - life.started_at, 1)
@@ -163,6 +168,17 @@ class Supervisor:
         for sentence in describe(start)[life.told :] if life.ready and start else []:
             life.told += 1
             self._say(f"worker {life.gpu}: {sentence}")
+
+    def _leave_if_idle(self) -> None:
+        """A node that has had nothing to do for so long: every worker of it, none of them starting or dead."""
+        lives = [slot.life for slot in self._slots if not slot.is_over]
+        if not lives or not self._exit_when_idle_s or self._exit_code is not None:
+            return
+        idle_s = min(0 if life is None or life.status is not None else life.idle_s for life in lives)
+        if idle_s >= self._exit_when_idle_s:
+            log.info(Event.NODE_IDLED, idle_s=idle_s)
+            self._say(f"nothing to do for {idle_s} s, --exit-when-idle is {self._exit_when_idle_s:g} s: draining")
+            self._leave(ExitCode.OK)
 
     def _certify(self, slot: Slot, life: Life) -> None:
         cause = _cause_of(life)

@@ -20,8 +20,10 @@ from worker.admission import Admission
 from worker.ending import Ending
 from worker.engine_loop import EngineLoop
 from worker.engines.base import Engine
+from worker.keeper import Keeper
 from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED, EXIT_STOPPED
 from worker.outage import Outage
+from worker.stillness import Stillness
 
 LOOK_S = 1.0
 BLIND_S = 2.0
@@ -39,31 +41,12 @@ PRIORITY_SEPARATOR = "\x06\x16"
 log = get_logger(__name__)
 
 
-class Stillness:
-    """How long something has stood still: a pure stopwatch over values and times that it is shown."""
-
-    def __init__(self) -> None:
-        self._value: object = None
-        self._seen_at = 0.0
-        self._still_s = 0.0
-
-    def seconds(self, value: object, *, now: float, counts: bool = True, keeps: bool = False) -> float:
-        """For how long `value` has been the same while `counts` was true; `keeps`: with the times before a pause."""
-        if value != self._value or not (counts or keeps):
-            self._value, self._still_s = value, 0.0
-        elif counts:
-            self._still_s += now - self._seen_at
-        self._seen_at = now
-        return self._still_s
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to lose patience; None or 0: never."""
+    """When to lose patience; 0: never."""
 
     hang_s: float
     give_up_after_s: float
-    exit_when_idle_s: float | None
 
 
 class Watchdog:
@@ -75,6 +58,7 @@ class Watchdog:
         engine: Engine,
         loop: EngineLoop,
         admission: Admission,
+        keeper: Keeper,
         ending: Ending,
         outage: Outage,
         client: redis.Redis,
@@ -84,6 +68,7 @@ class Watchdog:
         self._engine = engine
         self._loop = loop
         self._admission = admission
+        self._keeper = keeper
         self._ending = ending
         self._outage = outage
         self._client = client
@@ -97,6 +82,8 @@ class Watchdog:
         self._still_s = 0.0
         self._health = Stillness()
         self._steps, self._loop_beats, self._received, self._idle = (Stillness() for _ in range(4))
+        self._idle_s = 0.0
+        self._hints_wait = False
         self._queue_look_at = 0.0
         self._stopped = threading.Event()
 
@@ -112,6 +99,10 @@ class Watchdog:
     def is_alive(self) -> bool:
         """Whether the engine's loop has moved within the last seconds; for health checks."""
         return self._still_s < STILL_S
+
+    def idle_s(self) -> float:
+        """For how long this worker has had nothing to do, and could have worked."""
+        return 0.0 if self._keeper.holds() else self._idle_s
 
     def beat(self) -> None:
         """The engine's loop moves on."""
@@ -170,13 +161,9 @@ class Watchdog:
             self._ending.die(self._ending.exit_code() or EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=reason)
 
     def _look_for_idleness(self, now: float) -> None:
-        idle_s = self._idle.seconds(
-            self._admission.received_total, now=now, counts=self._admission.load == 0 and not self._ending.is_leaving
-        )
-        limit_s = self._limits.exit_when_idle_s
-        if limit_s is not None and idle_s > limit_s:
-            log.info(Event.WORKER_STOPPED, reason="idle", idle_s=round(idle_s, 1))
-            self._ending.leave()
+        """What counts is work that was claimed: a hint that is dropped is none. Redis away: nobody knows."""
+        busy = self._admission.load or self._keeper.holds() or self._hints_wait or self._outage.lasted_s()
+        self._idle_s = self._idle.seconds(self._keeper.taken, now=now, counts=not busy)
 
     def _look_at_redis(self) -> None:
         away_s = self._outage.lasted_s()
@@ -186,9 +173,8 @@ class Watchdog:
     def _look_at_queue(self, now: float) -> None:
         """A server on a full disk tells how long its queues are, and gives nothing out: that is an outage."""
         may_take = self._admission.has_room and not self._ending.is_leaving and self._outage.lasted_s() == 0
-        starved_s = self._received.seconds(
-            self._admission.received_total, now=now, counts=may_take and self._queue_waits()
-        )
+        self._hints_wait = may_take and self._queue_waits()
+        starved_s = self._received.seconds(self._admission.received_total, now=now, counts=self._hints_wait)
         if starved_s > STARVED_S:
             reason = f"received nothing for {starved_s:.0f} s from a queue that is not empty"
             self._ending.die(EXIT_STOPPED, event=Event.WORKER_STOPPED, reason=reason)

@@ -5,11 +5,15 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from common.claims import Claims
 from common.keys import queue
 from tests.dying import Died, Witness
+from tests.worker_parts import make_batch
 from worker.admission import Admission
 from worker.engine_loop import EngineLoop
 from worker.engines.sim_engine import SimEngine
+from worker.holds import Hold
+from worker.keeper import Keeper
 from worker.options import EXIT_DIED, EXIT_ENGINE_KILLED, EXIT_STOPPED
 from worker.outage import Outage
 from worker.watchdog import STARVED_S, Limits, Watchdog
@@ -40,15 +44,19 @@ class Scene:
         self.admission = Admission(10)
         self.ending = Witness(loop, drain_timeout_s=25.0)
         self.outage = Outage()
+        self.keeper = Keeper(
+            Claims(client), incarnation="w", digest="d", renew_s=6, outage=self.outage, is_waiting=self.ending.wait
+        )
         self.dog = Watchdog(
             engine=self.engine,
             loop=loop,
             admission=self.admission,
+            keeper=self.keeper,
             ending=self.ending,
             outage=self.outage,
             client=client,
             queues=(queue("m"), queue("m", "d")),
-            limits=Limits(hang_s=HANG_S, give_up_after_s=3600.0, exit_when_idle_s=None),
+            limits=Limits(hang_s=HANG_S, give_up_after_s=3600.0),
         )
         self.now = 1000.0
 
@@ -175,3 +183,49 @@ def test_a_loop_that_stands_still(scene: Scene) -> None:
 def test_an_idle_engine_is_no_hung_engine(scene: Scene) -> None:
     scene.live(5 * HANG_S)
     assert scene.dog.is_alive()
+
+
+def make_hold() -> Hold:
+    return Hold(make_batch(1), token="t", got=0, model="m", abandon=lambda _mask: None, is_stuck=lambda: False)
+
+
+def test_how_long_a_worker_has_had_nothing_to_do(scene: Scene) -> None:
+    scene.live(31)
+    assert scene.dog.idle_s() == 30
+    hold = make_hold()
+    scene.keeper.add(hold)
+    assert scene.dog.idle_s() == 0, "at once, before any look"
+    scene.live(20)
+    scene.keeper.discard(hold)
+    scene.live(10)
+    assert scene.dog.idle_s() == 10
+
+
+def test_work_between_two_looks_ends_idleness(scene: Scene) -> None:
+    scene.live(20)
+    hold = make_hold()
+    scene.keeper.add(hold)
+    scene.keeper.discard(hold)
+    scene.live(6)
+    assert scene.dog.idle_s() == 5
+
+
+def test_a_hint_that_led_to_nothing_is_no_work(scene: Scene) -> None:
+    scene.live(20)
+    scene.admission.received("a", 8)
+    scene.admission.begun("a")
+    scene.live(20)
+    assert scene.dog.idle_s() == 39
+
+
+@pytest.mark.parametrize("reason", ["requests", "hints", "Redis away"])
+def test_a_worker_that_is_not_idle(scene: Scene, reason: str) -> None:
+    scene.live(20)
+    if reason == "requests":
+        scene.admission.move(+1)
+    if reason == "hints":
+        push(scene.client, queue("m"))
+    if reason == "Redis away":
+        scene.outage.missed(redis.ConnectionError())
+    scene.live(6)
+    assert scene.dog.idle_s() == 0

@@ -152,14 +152,13 @@ def test_a_hung_engine_ends_its_worker(valkey_server: Server, job: Job, log: Pat
         assert job.stage(7) == "HELD", "the janitor takes it, by the certificate"
 
 
-def test_idle_worker_leaves(valkey_server: Server, job: Job, log: Path) -> None:
-    options = WorkerOptions(engine="sim", incarnation=NAME, exit_when_idle_s=1.0)
-    env = environment(BAKEHOUSE_REDIS_URL=valkey_server.url, **options.to_environment())
-    with log.open("wb") as output:
-        process = subprocess.run(
-            [sys.executable, "-P", "-m", "worker.app"], env=env, stderr=output, timeout=30, check=False
-        )
-    assert process.returncode == 0
+def test_a_worker_says_for_how_long_it_has_been_idle(valkey_server: Server, job: Job, log: Path) -> None:
+    job.offer(make_batch(1, tokens=[LONG]))
+    with started_worker(valkey_server, log, sim=SimOptions(), BAKEHOUSE_PRESENCE_S="4") as worker:
+        wait_until(lambda: int(worker.presence()["idle_s"]) >= 2, timeout_s=20, description="it says so")
+        worker.hint(0, n=1)
+        wait_until(lambda: job.stage() == "HELD", timeout_s=10, description="it holds the micro-batch")
+        wait_until(lambda: worker.presence()["idle_s"] == "0", timeout_s=2, description="before its next beat is due")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ def test_arguments_say_only_what_was_said() -> None:
 
 
 def test_knobs_travel_and_what_is_the_producers_own_stays() -> None:
-    settings = load(redis_url="redis://given", drain_timeout_s=7, metrics_port=9000, log_file="/tmp/p.log")
+    settings = load(
+        redis_url="redis://given", drain_timeout_s=7, metrics_port=9000, log_file="/tmp/p.log", exit_when_idle_s="1h"
+    )
     base = {"PATH": "/bin", "BAKEHOUSE_LOG_FILE": "/tmp/p.log", "BAKEHOUSE_METRICS_PORT": "9000"}
     base["BAKEHOUSE_SIM_CALLS"] = "/tmp/calls"
     environment = worker_environment(settings, url="unix:///s", log_file=Path("/l"), base=base)
@@ -32,7 +34,7 @@ def test_knobs_travel_and_what_is_the_producers_own_stays() -> None:
     assert environment["BAKEHOUSE_DRAIN_TIMEOUT_S"] == "7.0"
     assert environment["BAKEHOUSE_METRICS_PORT"] == "9001"
     assert environment["BAKEHOUSE_LOG_FILE"] == "/l"
-    assert "BAKEHOUSE_JOBS" not in environment
+    assert not {"BAKEHOUSE_JOBS", "BAKEHOUSE_EXIT_WHEN_IDLE_S"} & environment.keys()
     assert environment["BAKEHOUSE_SIM_CALLS"] == "/tmp/calls", "the simulated engine's, no knob"
 
 

@@ -49,3 +49,16 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 def test_flag_out_of_bounds_is_refused() -> None:
     with pytest.raises(RefusedError, match="fail_above"):
         load(fail_above=1.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("90", 90), ("30s", 30), ("1.5 m", 90), ("10m", 600), ("2h", 7200), (5, 5)]
+)
+def test_a_duration_as_people_type_it(given: object, seconds: float) -> None:
+    assert load(exit_when_idle_s=given).exit_when_idle_s == seconds
+
+
+@pytest.mark.parametrize("given", ["ten", "10 minutes", "-5", "1h30m", "nan", ""])
+def test_what_is_no_duration_is_refused_by_name(given: str) -> None:
+    with pytest.raises(RefusedError, match="exit_when_idle_s"):
+        load(exit_when_idle_s=given)
