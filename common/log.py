@@ -54,6 +54,7 @@ class Event(StrEnum):
     JOB_STOPPED = "job_stopped"
     JOB_WAITING = "job_waiting"
     JOB_REBUILT = "job_rebuilt"
+    JOB_STEERED = "job_steered"
     JOB_SEALED = "job_sealed"
     INPUT_READ = "input_read"
     PROCESSING_STARTED = "processing_started"

@@ -103,6 +103,10 @@ class InputOptions(PlaceOptions):
     max_concurrency: Annotated[
         int | None, typer.Option(help="Most requests out at a time; default no cap.", rich_help_panel=LIMITS)
     ] = None
+    pause_above: Annotated[
+        float | None,
+        typer.Option(help="Pause the job when 5xx pass this share of 50 results or more; default 0.2, 1 never."),
+    ] = None
     batch_size: Annotated[
         int | None, typer.Option(help="Requests a micro-batch; default 32.", rich_help_panel=LIMITS)
     ] = None

@@ -7,19 +7,21 @@ must never happen is decided in the journal; everything here may stop at any mom
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Literal, TypeVar
+from typing import Literal
 
 import redis
 from celery import Celery
 
-from common.broker import redis_url, refuses_writes
-from common.errors import InterruptedJobError
-from common.log import Event, get_logger, redact
+from common.errors import ExitCode, InterruptedJobError
+from common.log import Event, get_logger
 from common.settings import Settings
 from producer import ownership
+from producer.cancelling import Cancelling
 from producer.counts import Counts
-from producer.disk import MAKE_ROOM, DiskError, is_disk_full
+from producer.disk import DiskError
+from producer.endurance import LONGEST_PAUSE_S, TURN_S, Endurance
 from producer.feeder import STEP_ROWS, Feeder
+from producer.helm import Helm
 from producer.janitor import Janitor
 from producer.job import FencedError, Job
 from producer.job_directory import JobDirectory
@@ -30,25 +32,19 @@ from producer.outcome import Outcome, exit_code_of
 from producer.output import Output
 from producer.patience import Patience
 from producer.receiver import Receiver
+from producer.steering import JobState, Wish, end
 from producer.surroundings import Surroundings
 
-TURN_S = 0.1
-"""The stop flag is checked at least this often."""
 PROGRESS_S = 0.1
 WAITING_LOOK_S = 0.25
 """While something is waited for, looks are this close: work begins as soon as a worker is there."""
 SHORTEST_PAUSE_S = 0.002
-LONGEST_PAUSE_S = 2.0
-"""Between two tries to reach a lost Redis."""
 WITHDRAW_S = 2.0
 """A finished job is tried to be taken out of Redis for so long."""
-FULL_DISK_S = 10.0
-"""So long Redis may refuse writes for want of room on its disk."""
 
 log = get_logger(__name__)
 
 Until = Literal["fed", "done"]
-T = TypeVar("T")
 
 
 class Collector:
@@ -63,8 +59,12 @@ class Collector:
         app: Celery,
         on_progress: Callable[[Counts], None] | None = None,
         on_waiting: Callable[[str | None], None] | None = None,
+        wish: Wish | None = None,
     ) -> None:
-        """`on_progress` gets the counts several times a second, `on_waiting` what is waited for (None: nothing)."""
+        """`on_progress` gets the counts several times a second, `on_waiting` what is waited for (None: nothing).
+
+        `wish` is obeyed after all that were left for the job before.
+        """
         self._directory = directory
         self._settings = settings
         self._client = client
@@ -74,18 +74,21 @@ class Collector:
         self._stop = False
         self._next_look_s = 0.0
         self._told_s = 0.0
-        self._failures = 0
-        self._refused_s: float | None = None
-        """Since when Redis has refused every write."""
         self._owned = False
+        self._wish = wish
+        self._state: JobState = "open"
+        """What it works on the job as."""
+        self._quiet_at: int | None = None
+        """How often the stream had been seen empty when nothing was held any more."""
 
     def stop(self) -> None:
         """End `run` soon; safe in a signal handler. What has come in is settled, all else goes on at the next start."""
         self._stop = True
 
-    def run(self, *, until: Until) -> Outcome:
+    def run(self, *, until: Until, stays: bool = False) -> Outcome:
         """Feed the first window (`fed`), or see the job through (`done`). Blocks; holds the job's lock meanwhile.
 
+        A paused job ends it once nothing is held and all results are in; with `stays` it waits for a resume instead.
         Raises `RefusedError`: another process has the lock, the journal is an old copy, the ordered file or the input
         was changed; `StoppedError`: nothing moves, a newer collector, a full disk; `InterruptedJobError`: `stop`.
         Nothing that was journaled is lost, whatever ends it.
@@ -97,7 +100,7 @@ class Collector:
                 return self._close_job()
             self._enter(open_)
             try:
-                return self._run(until)
+                return self._run(until, stays=stays)
             finally:
                 self._leave()
 
@@ -113,6 +116,8 @@ class Collector:
         open_.callback(self._feeder.close)
         self._receiver = Receiver(self._job, self._output)
         self._janitor = Janitor(self._job, self._receiver)
+        self._helm = Helm(self._directory, journal=self._journal, client=self._client)
+        self._endurance = Endurance(self._directory, settings=self._settings, sufferer=self)
         self._around = Surroundings(self._job)
         self._gauges = JobGauges()
         open_.callback(self._gauges.clear)
@@ -125,116 +130,106 @@ class Collector:
             blind_s=self._settings.socket_timeout_s + LONGEST_PAUSE_S,
         )
 
-    def _run(self, until: Until) -> Outcome:
-        self._patiently(lambda: ownership.take(self._job))
+    def _run(self, until: Until, *, stays: bool) -> Outcome:
+        self._endurance.bear(lambda: ownership.take(self._job))
         self._output.open(self._journal)  # only now: an old copy of the journal must not cut a newer file
         self._owned = True
         log.info(Event.PROCESSING_STARTED, job=self._job.id, epoch=self._journal.epoch, until=until)
         while True:
-            fed = self._patiently(self._turn)
+            moved = self._endurance.bear(self._turn)
             counts = self._journal.counts
             if counts.finished and self._journal.frontier == counts.total:
                 return self._finish()
-            if until == "fed" and not fed:
-                reason = self._around.find_reason(all_fed=self._feeder.done)
-                return Outcome(counts.copy(), 0, "open", reason)
+            if (until == "fed" and not moved) or (self._is_at_rest and not stays):
+                code = ExitCode.NOT_FINISHED if self._state == "paused" else ExitCode.OK
+                return Outcome(counts.copy(), code, self._state, self._find_reason())
 
     def _turn(self) -> int:
-        """Receive, feed, and look when it is time; returns how many lines were fed or read."""
-        self._check_stop()
+        """Receive, look when it is time, and do what the job's state asks for; returns how many lines that moved."""
+        self.check_stop()
         began_s = time.monotonic()
         received = self._receiver.receive()  # first: it makes room on a server that refuses what a look may want
         if received:
             self._patience.progress(now_s=began_s)
-        if began_s >= self._next_look_s:
+        self._helm.judge()
+        if began_s >= self._next_look_s or self._helm.course.state != self._state:
             self._look(began_s)
         self._janitor.let_suspects_travel(now_s=began_s)
-        fed = 0 if self._job.full else self._feeder.feed(self._around.limits, capacity=self._job.fleet.capacity())
+        moved = self._work()
         now_s = time.monotonic()
-        if fed:
+        if moved:
             self._patience.progress(now_s=now_s)
         self._tell(now_s)
-        if fed < STEP_ROWS:  # gather results for a while: one commit for many entries
-            time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, self._settings.linger_s - (now_s - began_s))))
-        return fed
+        if moved < STEP_ROWS:  # gather results for a while: one commit for many entries
+            linger_s = TURN_S if self._is_at_rest else self._settings.linger_s
+            time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, linger_s - (now_s - began_s))))
+        return moved
+
+    def _work(self) -> int:
+        """Feed, or cancel the rest, or nothing; returns how many lines that moved."""
+        if self._state == "cancelling":
+            return self._cancelling.step()
+        if self._state == "paused" or self._job.full:
+            return 0
+        return self._feeder.feed(self._around.limits, capacity=self._job.fleet.capacity())
 
     def _look(self, now_s: float) -> None:
         self._around.refresh(now_s=now_s)
-        if self._janitor.look(now_s=now_s):
+        if self._janitor.look(now_s=now_s) or self._state == "paused":
             self._patience.progress(now_s=now_s)
+        self._helm.hear(self._wish)
+        self._take_course()
         self._notice.renew(now_s=now_s)
-        reason = self._around.find_reason(all_fed=self._feeder.done)
-        self._wait_for(reason, now_s)
-        self._next_look_s = now_s + (min(WAITING_LOOK_S, self._settings.look_s) if reason else self._settings.look_s)
+        reason = self._find_reason()
+        self.wait_for(reason, now_s)
+        is_close = reason is not None and not self._is_at_rest
+        self._next_look_s = now_s + (min(WAITING_LOOK_S, self._settings.look_s) if is_close else self._settings.look_s)
 
-    def _patiently(self, step: Callable[[], T]) -> T:
-        """`step`, again and again while Redis is gone, full or another's; each of them is safe to repeat."""
-        while True:
-            self._check_stop()
-            try:
-                result = step()
-            except FencedError:
-                self._next_look_s = 0.0  # the look finds another epoch, and takes the job again or stops
-            except redis.OutOfMemoryError:
-                self._bear_full_memory()
-            except redis.RedisError as error:
-                self._lose(error)
-            else:
-                if self._failures:
-                    log.info(Event.REDIS_FOUND, job=self._job.id, tries=self._failures)
-                    self._failures = 0
-                    self._refused_s = None
-                return result
+    def _take_course(self) -> None:
+        """Work on as what the job has become."""
+        if self._helm.course.state != self._state:
+            self._state = self._helm.course.state
+            self._janitor.change_course()
+            if self._state == "cancelling":
+                self._cancelling = Cancelling(
+                    self._job, feeder=self._feeder, receiver=self._receiver, janitor=self._janitor
+                )
+        if self._janitor.held != 0:
+            self._quiet_at = None
+        elif self._quiet_at is None:
+            self._quiet_at = self._receiver.empties
 
-    def _lose(self, error: redis.RedisError) -> None:
-        """Redis did not answer, or not as it should: say so and pause, longer each time."""
-        if not self._failures:
-            log.warning(Event.REDIS_LOST, job=self._job.id, error=str(error))
-        self._failures += 1
-        self._next_look_s = 0.0
-        if refuses_writes(error):
-            self._bear_full_disk(error)
-        else:
-            self._refused_s = None
-            self._wait_for(f"Redis does not answer: {error}", time.monotonic())
-        until_s = time.monotonic() + min(LONGEST_PAUSE_S, TURN_S * 2 ** min(self._failures, 10))
-        while time.monotonic() < until_s:
-            self._check_stop()
-            time.sleep(TURN_S)
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether the job is paused, and nothing of it is under way any more."""
+        quiet_at = self._quiet_at
+        return self._state == "paused" and quiet_at is not None and self._receiver.empties > quiet_at
 
-    def _bear_full_disk(self, error: redis.RedisError) -> None:
-        """Redis cannot write its append-only file: wait a little, since a rewrite of it may free room. Then give up."""
-        now_s = time.monotonic()
-        self._refused_s = now_s if self._refused_s is None else self._refused_s
-        self._wait_for(f"Redis cannot write to its disk: {error}", now_s)
-        if now_s - self._refused_s >= FULL_DISK_S:
-            embedded = self._directory.spec.redis == "embedded"
-            path = self._directory.server_path if embedded else None
-            raise DiskError(
-                "the append-only file of Redis",
-                why=str(error),
-                path=path,
-                where="" if path else redact(redis_url(self._settings)),
-                is_full=path is None or is_disk_full(path),
-                do=MAKE_ROOM,
-            ) from error
+    def _find_reason(self) -> str | None:
+        """What the job waits for."""
+        if self._state == "cancelling":
+            return self._cancelling.waits_for
+        if self._state == "paused":
+            return f"paused: {self._helm.course.steering.reason}"
+        return self._around.find_reason(all_fed=self._feeder.done)
 
-    def _bear_full_memory(self) -> None:
-        """Redis takes no hint just now: feed nothing and look again later; what comes in meanwhile makes room."""
-        now_s = time.monotonic()
-        self._job.full = True
-        self._next_look_s = now_s + self._settings.look_s
-        self._wait_for("Redis is full: it takes no hints", now_s)
-        time.sleep(TURN_S)
-
-    def _wait_for(self, reason: str | None, now_s: float) -> None:
+    def wait_for(self, reason: str | None, now_s: float) -> None:
+        """Say what is waited for. Raises `StoppedError` when nothing has moved for too long."""
         self._on_waiting(reason)
         self._patience.wait_for(reason, now_s=now_s)
+
+    def look_again(self, *, full: bool) -> None:
+        """Look at once, or (`full`: Redis takes no hints) offer nothing before the next look."""
+        self._job.full = self._job.full or full
+        self._next_look_s = time.monotonic() + self._settings.look_s if full else 0.0
+        if not full:
+            self._helm.hear_without_redis()
 
     def _say(self, reason: str, waited_s: float) -> None:
         log.info(Event.JOB_WAITING, job=self._job.id, reason=reason, waited_s=round(waited_s))
 
-    def _check_stop(self) -> None:
+    def check_stop(self) -> None:
+        """Raises `InterruptedJobError` once it has been told to end."""
         if self._stop:
             raise InterruptedJobError("stopped before the job was done", where=self._directory.spec.job)
 
@@ -268,24 +263,29 @@ class Collector:
 
     def _finish(self) -> Outcome:
         """The ordered file is whole and synced: note the end in the journal, then in Redis."""
-        counts = self._journal.counts
+        counts, fail_above = self._journal.counts, self._directory.spec.fail_above
+        course = end(self._journal.course)
+        exit_code = exit_code_of(counts, fail_above=fail_above, cancelled=course.steering.cancelled)
         with self._journal.writing():
-            self._journal.finish(exit_code=exit_code_of(counts, fail_above=self._directory.spec.fail_above))
+            self._journal.steer(course)
+            self._journal.finish(exit_code=exit_code)
         outcome = self._close_job()
         log.info(Event.JOB_FINISHED, job=self._job.id, status=outcome.status, exit_code=outcome.exit_code)
         return outcome
 
     def _close_job(self) -> Outcome:
         """How a finished job ended; what Redis still has of it goes. A crash before: the next start does the same."""
-        checkpoint = self._journal.checkpoint()
-        counts, exit_code, job = checkpoint.counts, checkpoint.exit_code or 0, self._directory.spec.job
+        checkpoint, job = self._journal.checkpoint(), self._directory.spec.job
+        outcome = Outcome(
+            checkpoint.counts, checkpoint.exit_code or 0, "done", None, cancelled=checkpoint.steering.cancelled
+        )
         until_s = time.monotonic() + WITHDRAW_S
         while True:
             try:
-                withdraw(self._client, job, epoch=checkpoint.epoch, counts=counts, exit_code=exit_code)
+                withdraw(self._client, job, epoch=checkpoint.epoch, outcome=outcome)
             except redis.RedisError as error:
                 if time.monotonic() < until_s:
                     time.sleep(TURN_S)
                     continue
                 log.warning(Event.REDIS_LOST, job=job, error=str(error))  # its keys have a lifetime
-            return Outcome(counts, exit_code, "done", None)
+            return outcome

@@ -41,8 +41,6 @@ class Janitor:
         self._receiver = receiver
         self._isolation = Isolation(job, receiver)
         self._looked_s: float | None = None
-        self.held: int | None = None
-        """Micro-batches that a worker held at the last look; None while Redis has not the state that the journal has."""
         self._certified: dict[str, float] = {}
         self.held: int | None = None
         """Micro-batches held by workers, as of the last look; None while that saw claims still granted."""
@@ -63,7 +61,7 @@ class Janitor:
         if look.epoch != job.journal.epoch:
             job.journal.check_epoch()
         check_owner(job, epoch=look.epoch or 0, manifest=look.fields.get("manifest", ""))
-        if look.epoch != job.journal.epoch or look.state != "open":
+        if look.epoch != job.journal.epoch or look.state not in IN_REDIS[job.journal.course.state]:
             rebuild(job)
             return True
         granted = look.state == "open"
@@ -71,6 +69,13 @@ class Janitor:
         self._pin(look)
         self._close_strays(look)
         return self._mend(look, circumstances)
+
+    def change_course(self) -> None:
+        """The job has another state now: what is held is to be seen anew, and all that is ready to be hinted."""
+        self.held = None
+        for batch in self._job.window.open.values():
+            batch.hint = None  # whoever it came to was refused
+            batch.quiet_until_s = 0.0
 
     def let_suspects_travel(self, *, now_s: float) -> None:
         """Hint suspects whose turn it is: at once when another one is done, not only at the next look."""

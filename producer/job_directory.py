@@ -3,7 +3,7 @@
     JOBS/<job>/  job.json  journal.sqlite  lock  input/  output/  config/inference_config.yaml  logs/  quarantine/
 
 Folders have mode 0700 and files 0600. A folder appears under its name only when it is complete.
-A file `superseded` in it names the newer job that has taken over its output.
+A file `superseded` in it names the newer job that has taken over its output; `want` holds the newest wish left here.
 """
 
 import os
@@ -48,6 +48,7 @@ class JobDirectory:
         self.input_path = path / "input" / "spooled.jsonl" if spec.spooled else Path(spec.input)
         self.output_path = Path(spec.output) if spec.output else path / "output" / "results.jsonl"
         self.errors_path = path / "output" / "errors.jsonl"
+        self.want_path = path / "want"
         self.config_path = path / "config" / "inference_config.yaml"
         self.log_path = path / "logs" / "producer.log"
         self.worker_log_path = path / "logs" / "worker.log"

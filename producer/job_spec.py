@@ -83,6 +83,14 @@ class JobSpec(BaseModel):
         *,
         input: str,
         output: str | None,
+    tags: dict[str, str] = {}
+    """The user's own words about the job, as first given."""
+    pause_above: float
+
+    follow: bool = False
+    """Whether a file is read as it grows."""
+    until_idle_s: float = 0.0
+    """A growing input ends when nothing has come for so long; 0: not by that."""
         model: str | None,
         redis: Literal["embedded", "given"],
         worker: EmbeddedWorker | None = None,

@@ -10,6 +10,7 @@ from common.claims import Claims
 from common.notes import note
 from producer.counts import Counts
 from producer.job import Job
+from producer.outcome import Outcome
 from producer.ownership import manifest_of
 
 REFRESH_S = 3600.0
@@ -50,7 +51,8 @@ def fields_of(counts: Counts) -> dict[str, object]:
     }
 
 
-def withdraw(client: redis.Redis, job: str, *, epoch: int, counts: Counts, exit_code: int) -> None:
+def withdraw(client: redis.Redis, job: str, *, epoch: int, outcome: Outcome) -> None:
     """Take a finished job out of Redis, but for its `info`, which stays an hour. Raises `redis.RedisError`."""
-    Claims(client).finish(job, epoch=epoch, fields={**fields_of(counts), "exit": exit_code})
+    ended = {"exit": outcome.exit_code, "status": outcome.status}
+    Claims(client).finish(job, epoch=epoch, fields={**fields_of(outcome.counts), **ended})
     client.hdel(keys.JOBS, job)

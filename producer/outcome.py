@@ -7,8 +7,8 @@ from common.errors import ErrorKind, ExitCode
 from producer.counts import Counts
 from producer.steering import JobState
 
-Status = Literal["in_progress", "completed", "failed"]
-_REFUSED = (
+Status = Literal["in_progress", "paused", "cancelling", "completed", "failed", "cancelled"]
+REFUSED = (
     ErrorKind.INVALID_JSON,
     ErrorKind.INVALID_REQUEST,
     ErrorKind.LINE_TOO_LONG,
@@ -25,24 +25,28 @@ class Outcome:
     counts: Counts
     exit_code: int
     state: JobState
-    """`done`, or `open`: what the window has room for was fed."""
+    """`done`, `paused`, or another one: what there was room for was fed."""
     waiting_reason: str | None
     """What an unfinished job waits for, as far as this run saw."""
+    cancelled: bool = False
+    """Whether a cancel ended it."""
 
     @property
     def status(self) -> Status:
         """The state in OpenAI's words."""
-        return status_of(self.state, self.counts)
+        return status_of(self.state, self.counts, cancelled=self.cancelled)
 
 
-def status_of(state: JobState, counts: Counts) -> Status:
-    """A job's state in OpenAI's words; failed: not one line could become a request."""
-    if state == "open":
-        return "in_progress"
-    refused = sum(counts.failures.get(kind, 0) for kind in _REFUSED)
+def status_of(state: JobState, counts: Counts, *, cancelled: bool = False) -> Status:
+    """A job's state in OpenAI's words, and paused; failed: not one line could become a request."""
+    if state != "done":
+        return "in_progress" if state == "open" else state
+    if cancelled:
+        return "cancelled"
+    refused = sum(counts.failures.get(kind, 0) for kind in REFUSED)
     return "failed" if counts.done and refused == counts.done else "completed"
 
 
-def exit_code_of(counts: Counts, *, fail_above: float) -> ExitCode:
+def exit_code_of(counts: Counts, *, fail_above: float, cancelled: bool = False) -> ExitCode:
     """How a finished job's command ends."""
-    return ExitCode.FOUND if counts.failed > fail_above * counts.done else ExitCode.OK
+    return ExitCode.FOUND if cancelled or counts.failed > fail_above * counts.done else ExitCode.OK

@@ -11,10 +11,12 @@ import orjson
 import redis
 
 from common.claim_types import Offer, OfferAnswer
+from common.claims import Claims
 from common.errors import RefusedError
 from common.log import Event, get_logger
 from common.wire import WIRE_VERSION, JobInfo
 from producer.job import FencedError, Job
+from producer.steering import IN_REDIS, Course
 from producer.window import OpenMicroBatch
 
 QUIET_SHARE = 0.5
@@ -56,8 +58,19 @@ def rebuild(job: Job) -> None:
     job.journal.check_epoch()
     _own(job, epoch=epoch, state="rebuilding")
     offer_again(job, job.window.open.values())
-    _own(job, epoch=epoch, state="open")
+    say_course(job.claims, job.id, epoch=epoch, course=job.journal.course)
     log.info(Event.JOB_REBUILT, job=job.id, epoch=epoch, micro_batches=len(job.window.open))
+
+
+def say_course(claims: Claims, job: str, *, epoch: int, course: Course, known: str | None = None) -> None:
+    """Tell Redis the job's state as the journal has it, why, and which wishes were heard. Raises `FencedError`.
+
+    `known`: the state that Redis has; it stays where it says the same.
+    """
+    allowed = IN_REDIS[course.state]
+    fields = {"heard": " ".join(course.steering.heard), "reason": course.steering.reason}
+    if not claims.amend(job, epoch=epoch, state=None if known in allowed else allowed[0], fields=fields):
+        raise FencedError
 
 
 def offer_again(job: Job, batches: Iterable[OpenMicroBatch]) -> None:
@@ -72,9 +85,8 @@ def offer_again(job: Job, batches: Iterable[OpenMicroBatch]) -> None:
         for batch, answer in zip(some, answers, strict=True):
             if answer == "NEW":
                 batch.hint = batch.hold = batch.doubt = None
+                batch.claimed = False
                 batch.quiet_until_s = now_s + QUIET_SHARE * job.settings.expire_s
-            elif batch.hint is None and batch.row.kind != "solo":  # a suspect may have been waiting for its turn
-                job.hints.note(batch, route=job.route, now_s=now_s)
 
 
 def put_up(job: Job, offers: Sequence[Offer]) -> Sequence[OfferAnswer]:

@@ -117,6 +117,11 @@ def pause(course: Course, *, reason: str) -> Course:
     return Course("paused", replace(course.steering, reason=reason))
 
 
+def end(course: Course) -> Course:
+    """`course` when each request has its result."""
+    return Course("done", replace(course.steering, cancelled=course.state == "cancelling"))
+
+
 def find_failing(steering: Steering, counts: Counts, *, above: float) -> str | None:
     """Why the job should pause: more than the share `above` of at least 50 results are 5xx. None: it should not."""
     failures = Counter(_failures_of(counts)) - Counter(steering.base_failures)
