@@ -36,15 +36,22 @@ class Counts:
     def add(self, results: Iterable[Result]) -> None:
         """Count `results`, each journaled for the first time."""
         for result in results:
-            self.done += 1
             self.retried += max(0, result.attempts - 1)
             self.prompt_tokens += result.prompt_tokens
             self.completion_tokens += result.completion_tokens
-            if result.status == 200:
-                self.succeeded += 1
-            else:
-                self.failed += 1
-                self.failures[result.code] = self.failures.get(result.code, 0) + 1
+            self.add_rows(result.status, result.code, 1)
+
+    def add_rows(self, status: int, code: str, number: int) -> None:
+        """Count `number` results of one outcome; below 0: they are results no more."""
+        self.done += number
+        if status == 200:
+            self.succeeded += number
+            return
+        self.failed += number
+        left = self.failures.get(code, 0) + number
+        self.failures |= {code: left}
+        if not left:
+            del self.failures[code]
 
     @property
     def finished(self) -> bool:

@@ -16,7 +16,8 @@ import orjson
 from common.errors import StoppedError
 from common.wire import Result
 from producer.disk import journal_refused
-from producer.journal_reader import JournalReader, MicroBatchRow, pack_seqs
+from producer.journal_reader import MicroBatchRow, pack_seqs
+from producer.journal_rounds import JournalRounds
 from producer.journal_schema import open_for_writing
 from producer.steering import Course
 
@@ -46,7 +47,7 @@ class Stretch(NamedTuple):
     error_data: bytes
 
 
-class Journal(JournalReader):
+class Journal(JournalRounds):
     """The one writer. `counts` is what the next commit stores."""
 
     def __init__(self, connection: sqlite3.Connection, *, path: Path) -> None:
@@ -61,6 +62,7 @@ class Journal(JournalReader):
         self.digests = checkpoint.digests
         self.counts = checkpoint.counts
         self.course = Course(checkpoint.state, checkpoint.steering)
+        self.round, self.shown = checkpoint.round, checkpoint.shown
         self._out_bytes = checkpoint.out_bytes
         self._error_bytes = checkpoint.error_bytes
         self.is_broken = False
@@ -143,13 +145,14 @@ class Journal(JournalReader):
         insert = self._connection.execute
         for result in results:
             row = (result.seq, result.round, result.status, result.code, result.attempts)
-            if insert("INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?, ?, NULL, NULL)", row).rowcount:
+            own = result.round == self.round  # one of an earlier round has come too late
+            if own and insert("INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?, ?, NULL, NULL)", row).rowcount:
                 fresh.append(result)
             else:
                 repeated += 1
         self._connection.executemany(
-            "INSERT OR REPLACE INTO pending VALUES (?, ?, ?, ?)",
-            [(result.seq, result.round, result.status != 200, result.line) for result in fresh],
+            f"INSERT INTO {'renewed' if self.round else 'pending'} VALUES (?, ?, ?)",
+            [(result.seq, result.status != 200, result.line) for result in fresh],
         )
         self.counts.add(fresh)
         self.counts.duplicates += repeated
@@ -162,7 +165,8 @@ class Journal(JournalReader):
     def add_loss(self, mb: int, seqs: Iterable[int], *, token: str, armed: bool, cause: str) -> None:
         """Note that the hold `token` on `mb` was lost with `seqs` unfinished."""
         self._connection.executemany(
-            "INSERT OR IGNORE INTO loss VALUES (?, ?, ?, ?)", [(seq, token, armed, cause) for seq in seqs]
+            "INSERT OR IGNORE INTO loss VALUES (?, ?, ?, ?, ?)",
+            [(seq, token, self.round, armed, cause) for seq in seqs],
         )
         self._connection.execute("UPDATE micro_batch SET deliveries = deliveries + 1 WHERE mb = ?", (mb,))
         self.counts.redelivered += 1
@@ -200,11 +204,11 @@ class Journal(JournalReader):
         if not rows:
             return None
         offset, places = self._out_bytes, []
-        for seq, number, _failed, line in rows:
-            places.append((self._out_bytes, len(line) + 1, seq, number))
+        for seq, _failed, line in rows:
+            places.append((self._out_bytes, len(line) + 1, seq))
             self._out_bytes += len(line) + 1
         self._connection.executemany(
-            "UPDATE result SET out_offset = ?, out_length = ? WHERE seq = ? AND round = ?", places
+            "UPDATE result SET out_offset = ?, out_length = ? WHERE seq = ? AND round = 0", places
         )
         stretch = _stretch_of(rows, offset=offset, error_offset=self._error_bytes)
         self._error_bytes += len(stretch.error_data)
@@ -244,20 +248,18 @@ class Journal(JournalReader):
         ).fetchone()
         return low, self._out_bytes - data, self._error_bytes - errors
 
-    def _take_rows(
-        self, where: str, *values: int, consecutive_from: int | None = None
-    ) -> list[tuple[int, int, int, bytes]]:
-        rows: list[tuple[int, int, int, bytes]] = []
+    def _take_rows(self, where: str, *values: int, consecutive_from: int | None = None) -> list[tuple[int, int, bytes]]:
+        rows: list[tuple[int, int, bytes]] = []
         size = 0
         asked = self._connection.execute(
-            f"SELECT p.seq, p.round, p.failed, p.line FROM pending p WHERE {where} ORDER BY p.seq LIMIT {STRETCH_ROWS}",
+            f"SELECT p.seq, p.failed, p.line FROM pending p WHERE {where} ORDER BY p.seq LIMIT {STRETCH_ROWS}",
             values,
         )
         for row in asked:
             if consecutive_from is not None and row[0] != consecutive_from + len(rows):
                 break
             rows.append(row)
-            size += len(row[3])
+            size += len(row[2])
             if size >= STRETCH_BYTES:
                 break
         asked.close()
@@ -284,7 +286,7 @@ class Journal(JournalReader):
         self.is_broken = False
 
 
-def _stretch_of(rows: Sequence[tuple[int, int, int, bytes]], *, offset: int, error_offset: int) -> Stretch:
-    data = b"\n".join([row[3] for row in rows]) + b"\n"
-    errors = b"".join([row[3] + b"\n" for row in rows if row[2]])
+def _stretch_of(rows: Sequence[tuple[int, int, bytes]], *, offset: int, error_offset: int) -> Stretch:
+    data = b"\n".join([row[2] for row in rows]) + b"\n"
+    errors = b"".join([row[2] + b"\n" for row in rows if row[1]])
     return Stretch(rows[-1][0] + 1, offset, data, error_offset, errors)

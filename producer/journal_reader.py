@@ -39,6 +39,10 @@ class Checkpoint(NamedTuple):
     state: JobState
     exit_code: int | None
     steering: Steering
+    round: int
+    """Raised by one by each rerun."""
+    shown: int
+    """The round whose places these are; below `round` while a rerun runs."""
 
 
 class MicroBatchRow(NamedTuple):
@@ -91,10 +95,10 @@ class JournalReader:
         """Where the job stands."""
         row = self._one(
             "SELECT epoch, frontier, out_bytes, error_bytes, input_offset, input_line, input_seq, mb_high,"
-            " digests, counts, state, exit_code, steering FROM checkpoint"
+            " digests, counts, state, exit_code, steering, round, shown FROM checkpoint"
         )
         digests, counts, steering = orjson.loads(row[8]), Counts.from_json(row[9]), Steering.from_json(row[12])
-        return Checkpoint._make((*row[:8], digests, counts, *row[10:12], steering))
+        return Checkpoint._make((*row[:8], digests, counts, *row[10:12], steering, *row[13:]))
 
     def epoch_now(self) -> int:
         """The epoch in the file: of the newest collector there ever was."""
@@ -144,8 +148,8 @@ class JournalReader:
         return sum(1 << i for i, seq in enumerate(row.seqs) if self._one(ask, seq, row.round))
 
     def losses(self, seqs: Iterable[int]) -> dict[int, list[Loss]]:
-        """The lost holds in which each of `seqs` was unfinished."""
-        ask = "SELECT armed, cause FROM loss WHERE seq = ?"
+        """The lost holds in which each of `seqs` was unfinished, those of this round alone: a rerun judges afresh."""
+        ask = "SELECT armed, cause FROM loss WHERE seq = ? AND round = (SELECT round FROM checkpoint)"
         return {seq: [Loss(bool(row[0]), row[1]) for row in self._connection.execute(ask, (seq,))] for seq in seqs}
 
     def next_seq(self) -> int:

@@ -36,6 +36,7 @@ CREATE TABLE checkpoint (
     state TEXT NOT NULL,             -- open, paused, cancelling, done
     exit_code INTEGER,               -- set with `done`
     round INTEGER NOT NULL,          -- raised by one by each rerun
+    shown INTEGER NOT NULL,          -- the round whose places stand here; below `round` while a rerun runs
     steering TEXT NOT NULL           -- JSON: producer.steering
 );
 CREATE TABLE request (
@@ -65,24 +66,36 @@ CREATE TABLE result (
     status INTEGER NOT NULL,
     code TEXT NOT NULL,              -- ErrorKind, empty for a good result
     attempts INTEGER NOT NULL,
-    out_offset INTEGER,              -- set in the commit in which the frontier passes the row
+    out_offset INTEGER,              -- set when the frontier passes the row; of a seq's results, the shown one's alone
     out_length INTEGER,              -- its LF included
     PRIMARY KEY (seq, round)
 ) WITHOUT ROWID;
 CREATE TABLE pending (
-    seq INTEGER PRIMARY KEY,         -- its highest finished round, until the ordered file is synced past it
-    round INTEGER NOT NULL,
+    seq INTEGER PRIMARY KEY,         -- of the first round, until the ordered file is synced past it
     failed INTEGER NOT NULL,
     line BLOB NOT NULL
 );
 CREATE TABLE loss (
     seq INTEGER NOT NULL,            -- unfinished when the hold `token` on its micro-batch was lost
     token TEXT NOT NULL,
+    round INTEGER NOT NULL,
     armed INTEGER NOT NULL,          -- it ran alone, and its run had begun
     cause TEXT NOT NULL,             -- certified: self, outside, left; none: vanished; waited: alone, not yet begun
     PRIMARY KEY (seq, token)
 ) WITHOUT ROWID;
-INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL, 0, '{}');
+CREATE TABLE rerun (
+    round INTEGER PRIMARY KEY,
+    selection TEXT NOT NULL          -- JSON: producer.selection
+);
+CREATE TABLE again (
+    seq INTEGER PRIMARY KEY          -- selected by the rerun, and not yet in a micro-batch of its round
+);
+CREATE TABLE renewed (
+    seq INTEGER PRIMARY KEY,         -- of a rerun's round, until the ordered file is written anew
+    failed INTEGER NOT NULL,
+    line BLOB NOT NULL
+);
+INSERT INTO checkpoint VALUES (1, 0, '', 0, 0, 0, 0, 0, 1, 0, 0, '{}', '{}', 'open', NULL, 0, 0, '{}');
 """
 
 
