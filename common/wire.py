@@ -97,6 +97,8 @@ class JobInfo(BaseModel):
     priority: Literal["high", "normal", "low"]
     created_at: str
     """UTC, ISO 8601."""
+    tags: dict[str, str] = {}
+    """The user's own."""
 
 
 def pack_micro_batch(batch: MicroBatch) -> bytes:

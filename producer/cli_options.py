@@ -87,6 +87,9 @@ class InputOptions(PlaceOptions):
         str | None,
         typer.Option(help="A served model; for the embedded worker the folder or the hub name of one."),
     ] = None
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Kept with the job and shown by status; repeatable.")
+    ] = None
     job_id: Annotated[str | None, typer.Option(help="Name of the job; makes the command idempotent.")] = None
     fresh: Annotated[bool, typer.Option("--fresh", help="A new job, though the same one is there.")] = False
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output that is there.")] = False
@@ -100,12 +103,12 @@ class InputOptions(PlaceOptions):
     fail_above: Annotated[
         float | None, typer.Option(help="Exit 0 while failed/total is at most this share; default 0.")
     ] = None
-    max_concurrency: Annotated[
-        int | None, typer.Option(help="Most requests out at a time; default no cap.", rich_help_panel=LIMITS)
-    ] = None
     pause_above: Annotated[
         float | None,
         typer.Option(help="Pause the job when 5xx pass this share of 50 results or more; default 0.2, 1 never."),
+    ] = None
+    max_concurrency: Annotated[
+        int | None, typer.Option(help="Most requests out at a time; default no cap.", rich_help_panel=LIMITS)
     ] = None
     batch_size: Annotated[
         int | None, typer.Option(help="Requests a micro-batch; default 32.", rich_help_panel=LIMITS)

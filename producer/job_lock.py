@@ -105,7 +105,14 @@ def _lock(descriptor: int, mode: int, *, tries: int = _TRIES) -> bool:
 
 
 def _read_holder(descriptor: int) -> str:
-    with suppress(ValueError, KeyError):
-        holder = json.loads(os.pread(descriptor, 4096, 0))
-        return f"host {holder['host']}, pid {holder['pid']}"
-    return "another process"
+    """Who has written into a lock file that is held; asked again while that is nobody, or somebody who is gone."""
+    said = "another process"
+    for left in reversed(range(_TRIES)):
+        with suppress(ValueError, KeyError):
+            holder = json.loads(os.pread(descriptor, 4096, 0))
+            said = f"host {holder['host']}, pid {holder['pid']}"
+            if holder["host"] != socket.gethostname() or psutil.pid_exists(holder["pid"]):
+                break
+        if left:
+            time.sleep(_TRY_AGAIN_S)
+    return said

@@ -3,6 +3,7 @@
 import re
 import secrets
 import socket
+from collections.abc import Iterable
 from datetime import datetime
 from os.path import abspath
 from pathlib import Path
@@ -15,8 +16,20 @@ from common.settings import Priority, Settings
 from common.wire import WIRE_VERSION
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_IDENTITY = ("input", "output", "model", "worker", "request_timeout_s", "max_retries", "include_request", "mixed")
-"""Fields that make the same job. Knobs that change only its pace (sizes, linger, priority, caps) do not count."""
+_IDENTITY = (
+    "input",
+    "output",
+    "model",
+    "worker",
+    "request_timeout_s",
+    "max_retries",
+    "include_request",
+    "mixed",
+    "follow",
+)
+"""Fields that make the same job. Knobs that change only its pace (sizes, linger, priority, caps) and tags do not."""
+_TAG_KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TAG_CHARACTERS = 256
 
 
 class EmbeddedWorker(BaseModel):
@@ -70,8 +83,19 @@ class JobSpec(BaseModel):
     priority: Priority
     max_concurrency: int | None
     fail_above: float
+    tags: dict[str, str] = {}
+    """The user's own words about the job, as first given."""
+    pause_above: float
+
+    follow: bool = False
+    """Whether a file is read as it grows."""
+    until_idle_s: float = 0.0
+    """A growing input ends when nothing has come for so long; 0: not by that."""
 
     spooled: bool = False
+    """Whether it is read from a copy."""
+    streamed: bool = False
+    """Whether the copy grows while the job runs: of standard input, and of pipes."""
     input_size: int = 0
     input_mtime_ns: int = 0
     input_block_hashes: tuple[str, ...] = ()
@@ -83,19 +107,12 @@ class JobSpec(BaseModel):
         *,
         input: str,
         output: str | None,
-    tags: dict[str, str] = {}
-    """The user's own words about the job, as first given."""
-    pause_above: float
-
-    follow: bool = False
-    """Whether a file is read as it grows."""
-    until_idle_s: float = 0.0
-    """A growing input ends when nothing has come for so long; 0: not by that."""
         model: str | None,
         redis: Literal["embedded", "given"],
         worker: EmbeddedWorker | None = None,
         include_request: bool = False,
         mixed: bool = False,
+        tags: dict[str, str] | None = None,
         job: str = "",
     ) -> Self:
         """The spec of a command; paths are made absolute, an empty `job` gets its id at creation."""
@@ -109,6 +126,7 @@ class JobSpec(BaseModel):
             "worker": worker,
             "include_request": include_request,
             "mixed": mixed,
+            "tags": tags or {},
         }
         return cls(**{**knobs, **fixed})
 
@@ -129,6 +147,25 @@ def check_job_id(job: str) -> str:
             "a job id is 1 to 64 letters, digits, - and _, a letter or digit first", where=job[:80], do="choose another"
         )
     return job
+
+
+def parse_tags(given: Iterable[str]) -> dict[str, str]:
+    """The tags in `K=V` each, in their order. Raises `RefusedError`: no such pair, or a key given twice."""
+    tags: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not _TAG_KEY.fullmatch(key):
+            raise RefusedError(
+                "a tag is KEY=VALUE, its key 1 to 64 letters, digits, _, . and -",
+                where=repr(text[:80]),
+                do="as in team=search",
+            )
+        if len(value) > _TAG_CHARACTERS or not value.isprintable():
+            raise RefusedError(f"a tag's value is at most {_TAG_CHARACTERS} printable characters", where=key)
+        if key in tags:
+            raise RefusedError("this tag is given twice", where=key, do="give it once")
+        tags[key] = value
+    return tags
 
 
 def read_spec(path: Path) -> JobSpec:

@@ -150,5 +150,6 @@ def manifest_of(job: Job) -> str:
         model=spec.model,
         priority=spec.priority,
         created_at=spec.created_at,
+        tags=spec.tags,
     )
     return orjson.dumps({**info.model_dump(), "owner": job.journal.owner}).decode()

@@ -1,6 +1,6 @@
 """How jobs stand, from any host: what their collectors write in Redis, and on their own host what the journal says."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import orjson
@@ -23,9 +23,8 @@ _STATES = {
     "paused": "paused",
     "cancelling": "cancelling",
     "sealed": "cancelling",
-    "done": "completed",
 }
-"""`info.state` -> what the user sees: OpenAI's words, and paused."""
+"""`info.state` -> what the user sees: OpenAI's words, and paused; how it ended is in `info.status`."""
 COUNTS = ("total", "fed", "done", "failed", "blank", "retried", "duplicates")
 
 
@@ -35,6 +34,8 @@ class JobStatus:
 
     job: str
     state: str
+    reason: str | None
+    """Why it is paused."""
     counts: dict[str, int | None]
     """By the names in `COUNTS`; None where it is not known."""
     exit_code: int | None = None
@@ -43,6 +44,7 @@ class JobStatus:
     output: str | None = None
     collector: str | None = None
     """Who works on it, on this host; None: nobody, or it belongs to another host."""
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,26 +115,26 @@ def _status_of(job: str, local: JobDirectory | None, info: dict[str, str] | None
         return None
     checkpoint = None if local is None else read_checkpoint(local.journal_path)
     if local is not None and checkpoint is not None:
-        return _status_here(local, checkpoint, info or {})
+        return _status_here(local, checkpoint)
     return _status_elsewhere(job, local, info or {})
 
 
-def _status_here(directory: JobDirectory, checkpoint: Checkpoint, info: dict[str, str]) -> JobStatus:
+def _status_here(directory: JobDirectory, checkpoint: Checkpoint) -> JobStatus:
     counts: dict[str, int | None] = asdict(checkpoint.counts)
-    state: str = status_of(checkpoint.state, checkpoint.counts)
-    if checkpoint.state == "open":
-        state = _STATES.get(info.get("state", "open"), "in_progress")
-        if state == "in_progress" and checkpoint.counts.finished:
-            state = "finalizing"
+    state: str = status_of(checkpoint.state, checkpoint.counts, cancelled=checkpoint.steering.cancelled)
+    if state == "in_progress" and checkpoint.counts.finished:
+        state = "finalizing"
     return JobStatus(
         job=directory.spec.job,
         state=state,
+        reason=checkpoint.steering.reason or None,
         counts={name: counts[name] for name in COUNTS},
         exit_code=checkpoint.exit_code,
         host=directory.spec.host,
         directory=str(directory.path),
         output=str(directory.output_path),
         collector=read_holder(directory.lock_path),
+        tags=directory.spec.tags,
     )
 
 
@@ -140,13 +142,20 @@ def _status_elsewhere(job: str, local: JobDirectory | None, info: dict[str, str]
     manifest = orjson.loads(info.get("manifest", "{}"))
     return JobStatus(
         job=job,
-        state=_STATES.get(info.get("state", ""), "validating"),
+        state=_state_of(info),
+        reason=info.get("reason") or None,
         counts={name: _number(info.get(name)) for name in COUNTS},
         exit_code=_number(info.get("exit")),
         host=local.spec.host if local else manifest.get("host"),
         directory=str(local.path) if local else manifest.get("directory"),
         output=str(local.output_path) if local else manifest.get("output"),
+        tags=local.spec.tags if local else manifest.get("tags", {}),
     )
+
+
+def _state_of(info: dict[str, str]) -> str:
+    state = info.get("state", "")
+    return info.get("status", "completed") if state == "done" else _STATES.get(state, "validating")
 
 
 def _number(text: str | None) -> int | None:

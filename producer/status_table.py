@@ -35,9 +35,10 @@ def make_table(jobs: list[JobStatus]) -> Table:
 
 def rows(job: JobStatus) -> list[tuple[str, str]]:
     """What is known of one job."""
-    lines = [("job", job.job), ("state", job.state)]
+    lines = [("job", job.job), ("state", f"{job.state}: {job.reason}" if job.reason else job.state)]
     lines += [(name, number(count)) for name, count in job.counts.items()]
     places = ("exit_code", "host", "directory", "output", "collector")
+    lines += [("tag", f"{key}={value}") for key, value in job.tags.items()]
     return lines + [(name, str(value)) for name in places if (value := getattr(job, name)) is not None]
 
 

@@ -7,7 +7,7 @@ from common.errors import RefusedError
 from common.log import redact
 from common.settings import Settings
 from producer.cli_options import InputOptions, RunOptions
-from producer.job_spec import EmbeddedWorker, JobSpec
+from producer.job_spec import EmbeddedWorker, JobSpec, parse_tags
 
 _WORKER_FLAGS = (
     "engine",
@@ -42,6 +42,7 @@ def make_spec(options: InputOptions, settings: Settings) -> JobSpec:
         worker=worker,
         include_request=options.include_request,
         mixed=options.mixed,
+        tags=parse_tags(options.tag or ()),
         job=options.job_id or "",
     )
 
