@@ -13,6 +13,7 @@ PublishAnswer = Literal["OK", "FULL", "DUP", "REFUSED"]
 ExpireAnswer = Literal["OK", "MOVED", "FENCED"]
 MarkAnswer = Literal["OK", "GONE", "FENCED"]
 CloseAnswer = Literal["OK", "FENCED"]
+AskAnswer = Literal["OK", "NOJOB", "DONE", "CANCEL"]
 Lost = Literal["READY", "HELD", "FULL", "GONE"]
 """Why a hold could not be renewed: handed back, another's, finished, or no such micro-batch."""
 

@@ -11,6 +11,7 @@ import redis
 
 from common import keys, script_calls
 from common.claim_types import (
+    AskAnswer,
     Claimed,
     CloseAnswer,
     Entry,
@@ -189,9 +190,9 @@ class Claims:
 
     # ---- anybody
 
-    def ask(self, job: str, want: str) -> bool:
-        """Leave a wish (cancel, pause, resume) for the job's collector. False: Redis knows no such job."""
-        return self._word("ask", [keys.info(job)], [want]) == "OK"
+    def ask(self, job: str, want: str) -> AskAnswer:
+        """Leave a wish, `<verb>:<nonce>`, for the job's collector. CANCEL: one to cancel it stands unheard."""
+        return cast(AskAnswer, self._word("ask", [keys.info(job)], [want]))
 
     # ---- inside
 

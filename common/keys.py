@@ -12,8 +12,8 @@
 | `bakehouse.q.<model>[@<digest>]` | list   | collector (by Celery)     | workers            | gone when empty       |
 
 The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `tok`, `wk`, `beat`, `armed`, `n`,
-`got`, `z`, `dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `mb_high`, `manifest`, `mixed`, `digest:<model>`,
-`seen`, the counts and `exit`; of an entry in `results`: `mb`, `z`.
+`got`, `z`, `dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `heard`, `reason`, `mb_high`, `manifest`, `mixed`,
+`digest:<model>`, `seen`, the counts, `exit` and `status`; of an entry in `results`: `mb`, `z`.
 """
 
 JOB_LIFETIME_S = 7 * 24 * 3600

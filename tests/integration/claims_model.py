@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self, cast
 
 from common.claim_types import (
+    AskAnswer,
     Claimed,
     CloseAnswer,
     ExpireAnswer,
@@ -79,10 +80,16 @@ class Table:
         self.info["state"] = state
         return True
 
-    def ask(self, want: str) -> bool:
-        if self.info:
-            self.info["want"] = want
-        return bool(self.info)
+    def ask(self, want: str) -> AskAnswer:
+        if not self.info:
+            return "NOJOB"
+        if self.info.get("state") == "done":
+            return "DONE"
+        verb, _, nonce = self.info.get("want", "").partition(":")
+        if verb == "cancel" and nonce not in self.info.get("heard", "") and not want.startswith("cancel:"):
+            return "CANCEL"
+        self.info["want"] = want
+        return "OK"
 
     def offer(self, offers: Sequence[Offer], *, epoch: int) -> list[OfferAnswer]:
         return [self._offer(offer, epoch) for offer in offers]

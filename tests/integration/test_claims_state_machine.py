@@ -100,7 +100,7 @@ class ClaimsMachine(CollectorMachine):
             self.world.do("release", hold.mb, token=hold.token)
 
     @FAULT
-    @rule(want=st.sampled_from(["pause", "cancel"]))
+    @rule(want=st.sampled_from(["pause:a", "resume:b", "cancel:c"]))
     def ask(self, want: str) -> None:
         self.world.do("ask", want)
         self.fault(noticed=False)

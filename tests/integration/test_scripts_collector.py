@@ -72,13 +72,29 @@ def test_amend_of_a_forgotten_job_writes_nothing(claims: Claims, any_redis: redi
 
 
 def test_ask_leaves_a_wish(claims: Claims) -> None:
-    assert claims.ask(JOB, "cancel")
-    assert claims.look(JOB).want == "cancel"
+    assert claims.ask(JOB, "pause:1a") == "OK"
+    assert claims.ask(JOB, "resume:2b") == "OK"
+    assert claims.look(JOB).want == "resume:2b"
 
 
 def test_ask_of_an_unknown_job_writes_nothing(any_redis: redis.Redis) -> None:
-    assert not Claims(any_redis).ask(JOB, "cancel")
+    assert Claims(any_redis).ask(JOB, "cancel:1a") == "NOJOB"
     assert any_redis.dbsize() == 0
+
+
+def test_ask_of_a_done_job_writes_nothing(claims: Claims) -> None:
+    claims.state(JOB, epoch=5, state="done")
+    assert claims.ask(JOB, "pause:1a") == "DONE"
+    assert claims.look(JOB).want is None
+
+
+def test_a_cancel_that_nobody_has_heard_is_not_replaced(claims: Claims) -> None:
+    assert claims.ask(JOB, "cancel:1a") == "OK"
+    assert claims.ask(JOB, "resume:2b") == "CANCEL"
+    assert claims.ask(JOB, "cancel:3c") == "OK"
+    assert claims.look(JOB).want == "cancel:3c"
+    claims.amend(JOB, epoch=5, fields={"heard": "3c"})
+    assert claims.ask(JOB, "resume:2b") == "OK"
 
 
 def test_offer_new_then_same(claims: Claims, any_redis: redis.Redis) -> None:
