@@ -21,6 +21,8 @@ TASK_NAME = "bakehouse.run_micro_batch"
 REDELIVERY_PRIORITY = 0
 PRIORITIES = {"high": 3, "normal": 6, "low": 9}
 """kombu serves 0 first; redeliveries and suspects go at 0, or at the tail they would wait behind the whole window."""
+LEFT_PRIORITIES = {"high": 4, "normal": 7, "low": 9}
+"""Of what a job has in Redis while nobody feeds it, the last that kombu knows: it must keep no other job waiting."""
 OLDEST_REDIS = (7, 0)
 ASKED_AGAIN = 2
 ASK_PAUSE_S = 0.2
@@ -138,7 +140,7 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
             "socket_keepalive": True,
             # a consumer notices within 17 s, not 51, that its connection is dead without a word
             "health_check_interval": 8,
-            "priority_steps": [0, *PRIORITIES.values()],
+            "priority_steps": sorted({REDELIVERY_PRIORITY, *PRIORITIES.values(), *LEFT_PRIORITIES.values()}),
             "sep": "\x06\x16",
             "queue_order_strategy": "priority",
         },

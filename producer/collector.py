@@ -30,6 +30,7 @@ from producer.metrics import JobGauges
 from producer.notice import Notice, withdraw
 from producer.outcome import Outcome, exit_code_of
 from producer.output import Output
+from producer.pacing import Pacing
 from producer.patience import Patience
 from producer.receiver import Receiver
 from producer.steering import JobState, Wish, end
@@ -116,6 +117,7 @@ class Collector:
         open_.callback(self._feeder.close)
         self._receiver = Receiver(self._job, self._output)
         self._janitor = Janitor(self._job, self._receiver)
+        self._pacing = Pacing(self._job)
         self._helm = Helm(self._directory, journal=self._journal, client=self._client)
         self._endurance = Endurance(self._directory, settings=self._settings, sufferer=self)
         self._around = Surroundings(self._job)
@@ -169,9 +171,12 @@ class Collector:
         """Feed, or cancel the rest, or nothing; returns how many lines that moved."""
         if self._state == "cancelling":
             return self._cancelling.step()
-        if self._state == "paused" or self._job.full:
+        if self._state == "paused":
             return 0
-        return self._feeder.feed(self._around.limits, capacity=self._job.fleet.capacity())
+        limits = self._around.limits
+        fed = 0 if self._job.full else self._feeder.feed(limits, capacity=self._job.fleet.capacity())
+        self._pacing.let_travel(most=limits.requests, now_s=time.monotonic())
+        return fed
 
     def _look(self, now_s: float) -> None:
         self._around.refresh(now_s=now_s)
@@ -254,9 +259,11 @@ class Collector:
         """
         if not self._owned or self._journal.is_broken or self._journal.epoch_now() != self._journal.epoch:
             return
-        if self._stop:
-            with suppress(redis.RedisError, FencedError):
+        with suppress(redis.RedisError, FencedError):
+            if self._stop:
                 self._receiver.receive()
+            if self._state == "open" and not self._endurance.failures:
+                self._pacing.leave(now_s=time.monotonic())
         with suppress(DiskError), self._journal.writing():
             self._journal.forget_pending(below=self._output.synced_frontier)
         self._show()

@@ -47,7 +47,8 @@ class Endurance:
         self._directory = directory
         self._settings = settings
         self._sufferer = sufferer
-        self._failures = 0
+        self.failures = 0
+        """Steps that failed since the last one that did not."""
         self._refused_s: float | None = None
         """Since when Redis has refused every write."""
 
@@ -68,24 +69,24 @@ class Endurance:
             except redis.RedisError as error:
                 self._lose(error)
             else:
-                if self._failures:
-                    log.info(Event.REDIS_FOUND, job=self._directory.spec.job, tries=self._failures)
-                    self._failures = 0
+                if self.failures:
+                    log.info(Event.REDIS_FOUND, job=self._directory.spec.job, tries=self.failures)
+                    self.failures = 0
                     self._refused_s = None
                 return result
 
     def _lose(self, error: redis.RedisError) -> None:
         """Redis did not answer, or not as it should: say so and pause, longer each time."""
-        if not self._failures:
+        if not self.failures:
             log.warning(Event.REDIS_LOST, job=self._directory.spec.job, error=str(error))
-        self._failures += 1
+        self.failures += 1
         self._sufferer.look_again(full=False)
         if refuses_writes(error):
             self._bear_full_disk(error)
         else:
             self._refused_s = None
             self._sufferer.wait_for(f"Redis does not answer: {error}", time.monotonic())
-        until_s = time.monotonic() + min(LONGEST_PAUSE_S, TURN_S * 2 ** min(self._failures, 10))
+        until_s = time.monotonic() + min(LONGEST_PAUSE_S, TURN_S * 2 ** min(self.failures, 10))
         while time.monotonic() < until_s:
             self._sufferer.check_stop()
             time.sleep(TURN_S)

@@ -1,8 +1,8 @@
-"""The feeder: input lines -> journal rows, then offers, then hints, as far as the window has room.
+"""The feeder: input lines -> journal rows, then offers, as far as the window has room; `pacing` hints them.
 
 In this order. A crash before the commit: nothing happened, the lines are read again. After the commit, before the
 offer: open in the journal and absent in Redis, so the next collector, or the next look, offers it. After the offer,
-before the hint: ready and unclaimed, so the janitor hints.
+before the hint: the next collector finds it ready and hints it.
 """
 
 import time
@@ -21,7 +21,7 @@ from producer.ownership import put_up
 from producer.planner import Planner, size_for
 from producer.reader import InputLine
 from producer.rejections import rejected_result
-from producer.window import Limits, OpenMicroBatch
+from producer.window import Limits
 
 STEP_ROWS = 1024
 STEP_BYTES = 16 * 1024 * 1024
@@ -72,7 +72,7 @@ class Feeder:
         """Feed one step's worth at most within `limits`, for a fleet that runs `capacity` requests at once.
 
         Returns how many lines were recalled, read or fed, 0 when there is no room. Raises `FencedError`;
-        `redis.RedisError`: what is journaled by then is offered or hinted later.
+        `redis.RedisError`: what is journaled by then is offered later.
         """
         if not self.done and (recalled := self._intake.recall()):
             return recalled
@@ -89,7 +89,9 @@ class Feeder:
         self.done = self._intake.exhausted and not self._ready
         if draft.requests or self.done:
             self._commit(draft)
-            self._offer(draft, [window.add(row) for row in draft.batches])
+            for row in draft.batches:
+                window.add(row)
+            put_up(self._job, draft.offers)
         return max(draft.lines, draft.fed)
 
     def surrender(self) -> tuple[Intake, list[Taken]]:
@@ -182,10 +184,3 @@ class Feeder:
     def _resume_position(self) -> Position:
         """The earliest line that waits for a micro-batch, else the next one to read: lines before it are settled."""
         return next((waiting.at for waiting in self._waiting.values()), self._intake.position)
-
-    def _offer(self, draft: _Draft, opened: list[OpenMicroBatch]) -> None:
-        if not opened:
-            return
-        job = self._job
-        if put_up(job, draft.offers):
-            job.hints.send(opened, route=job.route, now_s=time.monotonic(), reason="new")

@@ -41,9 +41,14 @@ class Fleet(NamedTuple):
         """Every model they serve; `*` stands for any."""
         return frozenset(model for worker in self.workers for model in worker.models)
 
-    def capacity(self) -> int:
-        """Requests that those which take work run at once."""
-        return sum(worker.target for worker in self.workers if worker.state != "draining")
+    def capacity(self, model: str | None = None) -> int:
+        """Requests that those which take work (for `model`, where it is given) run at once."""
+        name = None if model is None else self.served_as(model)
+        return sum(
+            worker.target
+            for worker in self.workers
+            if worker.state != "draining" and (name is None or name in worker.models)
+        )
 
     def queues(self) -> frozenset[str]:
         """Every queue that one of them takes from."""

@@ -4,7 +4,9 @@ Nothing rests on them: the janitor hints again what stays unclaimed. They name n
 needs no declaration before the next one arrives.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import redis
 from celery import Celery
@@ -12,7 +14,7 @@ from kombu import Connection, Producer
 from kombu.exceptions import KombuError
 from kombu.utils.uuid import uuid
 
-from common.broker import PRIORITIES, REDELIVERY_PRIORITY, TASK_NAME
+from common.broker import LEFT_PRIORITIES, PRIORITIES, REDELIVERY_PRIORITY, TASK_NAME
 from common.settings import Priority
 from common.wire import WIRE_VERSION
 from producer import metrics
@@ -20,6 +22,8 @@ from producer.window import Hint, OpenMicroBatch
 
 Route = Callable[[str], str]
 """Model -> the queue its hints go to."""
+MOST_LEFT = 4096
+"""In one list, about a kilobyte each: so much is left of jobs whose collector has ended, however often that happens."""
 
 
 class Hints:
@@ -29,6 +33,7 @@ class Hints:
         self._app = app
         self._job = job
         self._priority = PRIORITIES[priority]
+        self._left_priority = LEFT_PRIORITIES[priority]
         self._connection: Connection | None = None
         self._producer: Producer | None = None
 
@@ -37,7 +42,24 @@ class Hints:
 
         Raises `redis.RedisError` for whatever kept them from being sent; then some may have gone.
         """
-        noted = [(batch, Hint(now_s, route(batch.row.model), self._priority_of(batch))) for batch in batches]
+        self._send(
+            [(batch, Hint(now_s, route(batch.row.model), self._priority_of(batch))) for batch in batches],
+            reason=reason,
+        )
+
+    def leave(self, batches: Iterable[OpenMicroBatch], client: redis.Redis, *, route: Route, now_s: float) -> None:
+        """Hint each of `batches` behind what others feed, for a job that nobody feeds any more.
+
+        Where many such hints wait already, no more are sent: nobody takes back what a later collector hints again.
+        """
+        by_queue: defaultdict[str, list[OpenMicroBatch]] = defaultdict(list)
+        for batch in batches:
+            by_queue[route(batch.row.model)].append(batch)
+        for queue, left in by_queue.items():
+            room = max(0, MOST_LEFT - cast(int, client.llen(self._list_of(queue, self._left_priority))))
+            self._send([(batch, Hint(now_s, queue, self._left_priority)) for batch in left[:room]], reason="left")
+
+    def _send(self, noted: Sequence[tuple[OpenMicroBatch, Hint]], *, reason: str) -> None:
         if not noted:
             return
         try:
@@ -54,19 +76,15 @@ class Hints:
             batch.hint = hint
         metrics.HINTS.labels(reason).inc(len(noted))
 
-    def note(self, batch: OpenMicroBatch, *, route: Route, now_s: float) -> None:
-        """Take it that `batch` is hinted already: an earlier collector offered it."""
-        batch.hint = Hint(now_s, route(batch.row.model), self._priority)
-
     def empty_queues(self, client: redis.Redis, queues: Sequence[str]) -> frozenset[str]:
         """Those of `queues` in which no hint waits, at any priority."""
-        options = self._app.conf.broker_transport_options
+        priorities = self._app.conf.broker_transport_options["priority_steps"]
         with client.pipeline(transaction=False) as pipe:
             for queue in queues:
-                for priority in options["priority_steps"]:
-                    pipe.llen(f"{queue}{options['sep']}{priority}" if priority else queue)
+                for priority in priorities:
+                    pipe.llen(self._list_of(queue, priority))
             lengths = pipe.execute() if queues else []
-        step = len(options["priority_steps"])
+        step = len(priorities)
         return frozenset(queue for i, queue in enumerate(queues) if not any(lengths[i * step : (i + 1) * step]))
 
     def close(self) -> None:
@@ -76,9 +94,11 @@ class Hints:
             connection.release()
 
     def _priority_of(self, batch: OpenMicroBatch) -> int:
-        """What was lost before, and suspects, go first: at the tail they would wait behind the whole window."""
-        goes_first = batch.deliveries > 0 or batch.repairs > 0 or batch.row.kind == "solo"
-        return REDELIVERY_PRIORITY if goes_first else self._priority
+        return REDELIVERY_PRIORITY if batch.goes_first else self._priority
+
+    def _list_of(self, queue: str, priority: int) -> str:
+        """The list in Redis, as kombu names it."""
+        return f"{queue}{self._app.conf.broker_transport_options['sep']}{priority}" if priority else queue
 
     def _open(self) -> Producer:
         if self._producer is None:

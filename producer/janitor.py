@@ -128,8 +128,10 @@ class Janitor:
             seen, hold = look.micro_batches.get(mb), batch.hold
             remedy = remedy_for(batch, seen, now)
             found[remedy.do].append((batch, seen, remedy))
-            if seen is not None and seen.st != "READY":
-                self._job.window.note_claim(batch)
+            if seen is not None:
+                batch.claimed = False
+                if seen.st != "READY":
+                    self._job.window.note_claim(batch)
             moved = moved or (batch.hold is not None and batch.hold is not hold)
         self._mark(found[Do.MARK])
         self._expire(found[Do.EXPIRE], now)

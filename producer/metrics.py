@@ -11,9 +11,9 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from common.exposition import OUTCOMES
 
-HINT_REASONS = ("new", "redelivery", "unclaimed", "repair", "suspect")
+HINT_REASONS = ("new", "redelivery", "unclaimed", "repair", "suspect", "left")
 """First hint of a micro-batch; after a lost hold; ready and long unclaimed; offered again after lost data; a suspect's
-turn to travel alone."""
+turn to travel alone; left in Redis by a collector that ended before its job."""
 
 BACKLOG = Gauge(
     "bakehouse_backlog_requests",
@@ -64,7 +64,7 @@ HINTS = Counter(
     "bakehouse_hints_total",
     "Hints sent, by reason. When it is high, do this: for `new` nothing; `redelivery` see redeliveries; "
     "`unclaimed` hints get lost or no worker serves the model; `repair` Redis lost data, check its append-"
-    "only file; `suspect` a request was in two workers that died, see poison.",
+    "only file; `suspect` a request was in two workers that died, see poison; `left` nothing.",
     ["reason"],
 )
 LIVE_WORKERS = Gauge(

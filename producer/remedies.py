@@ -111,7 +111,7 @@ def _hint_is_lost(batch: OpenMicroBatch, now: Circumstances) -> bool:
         return False
     hint = batch.hint
     if hint is None:
-        return batch.row.kind != "solo"  # a suspect waits for its turn
+        return False  # it waits for its turn
     age_s = now.now_s - hint.at_s
     if age_s < now.hint_age_s:
         return False

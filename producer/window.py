@@ -53,6 +53,8 @@ class OpenMicroBatch:
     """Holds lost so far."""
     repairs: int = 0
     hint: Hint | None = None
+    claimed: bool = False
+    """Whether a worker has come to it, as far as is known."""
     quiet_until_s: float = 0.0
     """No hint before this moment (monotonic): a live worker may claim it in place."""
     hold: Hold | None = None
@@ -62,6 +64,11 @@ class OpenMicroBatch:
     def missing(self) -> int:
         """Requests without a result."""
         return len(self.row.seqs) - self.got.bit_count()
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether it was lost before, or holds a suspect: at the tail it would wait behind the whole queue."""
+        return self.deliveries > 0 or self.repairs > 0 or self.row.kind == "solo"
 
     def missing_seqs(self, *, besides: int = 0) -> list[int]:
         """The seqs without a result, those at the positions in the mask `besides` left out."""
@@ -131,13 +138,15 @@ class Window:
             batch = self.open[mb]
             batch.got |= 1 << position
             self.requests -= 1
-            if not batch.missing:
+            if not batch.claimed:
                 self.note_claim(batch)
+            if not batch.missing:
                 complete.append(mb)
         return complete
 
     def note_claim(self, batch: OpenMicroBatch) -> None:
         """Note that a worker has come to `batch`, so that older hints which none has come to are known as lost."""
+        batch.claimed = True
         if batch.hint is not None:
             where = batch.hint.queue, batch.hint.priority
             self.claimed_s[where] = max(batch.hint.at_s, self.claimed_s.get(where, 0.0))

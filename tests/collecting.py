@@ -29,7 +29,7 @@ from producer.outcome import Outcome
 from tests.servers import Server
 
 SEPARATOR = "\x06\x16"
-PRIORITY_STEPS = (0, 3, 6, 9)
+PRIORITY_STEPS = (0, 3, 4, 6, 7, 9)
 
 
 def write_input(path: Path, total: int, *, text: str = "hello", model: str | None = "m") -> Path:

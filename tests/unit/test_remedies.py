@@ -61,10 +61,8 @@ EMPTY = now(empty_queues=frozenset({"q"}))
         pytest.param(batch(), seen("READY"), now(), NOTHING, id="waiting in its queue"),
         pytest.param(batch(), seen("READY"), EMPTY, Remedy(Do.HINT), id="its queue is empty"),
         pytest.param(batch(hint=Hint(99.0, "q", 6)), seen("READY"), EMPTY, NOTHING, id="hint too young to be missed"),
-        pytest.param(batch(hint=None), seen("READY"), now(), Remedy(Do.HINT), id="never hinted"),
-        pytest.param(
-            batch(hint=None, quiet_until_s=101.0), seen("READY"), EMPTY, NOTHING, id="a live worker may reclaim"
-        ),
+        pytest.param(batch(hint=None), seen("READY"), EMPTY, NOTHING, id="never hinted: it waits for its turn"),
+        pytest.param(batch(quiet_until_s=101.0), seen("READY"), EMPTY, NOTHING, id="a live worker may reclaim"),
         pytest.param(batch(), seen("READY"), now(claimed_s={("q", 6): 99.9}), NOTHING, id="not yet overtaken by 10 s"),
         pytest.param(batch(), seen("READY"), now(claimed_s={("q", 6): 100.0}), Remedy(Do.HINT), id="overtaken by 10 s"),
         pytest.param(
@@ -142,10 +140,3 @@ def test_a_hold_is_observed_from_its_first_sight() -> None:
     assert remedy_for(known, seen("HELD"), now(now_s=120.0)).do == Do.EXPIRE
     assert remedy_for(known, seen("READY"), now(now_s=121.0)) == NOTHING
     assert known.hold is None
-
-
-def test_a_suspect_without_a_hint_waits_for_its_turn() -> None:
-    solo = OpenMicroBatch(ROW._replace(kind="solo", seqs=(0,)))
-    assert remedy_for(solo, seen("READY"), EMPTY) == NOTHING
-    solo.hint = HINT
-    assert remedy_for(solo, seen("READY"), EMPTY) == Remedy(Do.HINT), "it was its turn, and the hint is lost"

@@ -87,11 +87,13 @@ def test_room_counts_payloads_and_expected_results() -> None:
 def test_a_claim_is_known_by_the_hint_that_led_to_it() -> None:
     window = Window()
     batch = window.add(row(1, (0,)))
+    assert not batch.claimed
     window.note_claim(batch)
-    assert window.claimed_s == {}
+    assert (batch.claimed, window.claimed_s) == (True, {})
+    batch = window.add(row(2, (1, 2)))
     batch.hint = Hint(5.0, "q", 6)
-    window.settle([result(0)])
-    assert window.claimed_s == {("q", 6): 5.0}
+    assert window.settle([result(1)]) == [], "its first result says it, not only its last"
+    assert (batch.claimed, window.claimed_s) == (True, {("q", 6): 5.0})
 
 
 @given(st.sets(st.integers(0, 2**40), min_size=1, max_size=64))
