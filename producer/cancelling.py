@@ -101,7 +101,7 @@ class Cancelling:
 
     def _cancel_unread(self) -> int:
         """Cancel what was never fed, a step's worth of it; lines that are no requests keep their own error."""
-        journal, intake = self._job.journal, self._intake
+        intake = self._intake
         taken, self._unfed = self._unfed, []
         lines = len(taken)
         for taken_now in self._read_step():
@@ -110,11 +110,7 @@ class Cancelling:
                 taken.append(taken_now)
         rows = [row_of(one) for one in taken]
         with self._receiver.settling_rest([self._result_of(one) for one in taken]):
-            journal.add_requests(rows)
-            journal.set_position(intake.position)
-            journal.counts.blank = intake.blank
-            if intake.exhausted:
-                journal.counts.total = intake.position.seq
+            intake.note(rows, waiting=None)
         intake.settled(rows)
         return lines
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from common.claim_types import Offer
 from common.log import Event, get_logger
 from common.wire import Result
+from producer.again import Again
 from producer.intake import Intake, Position, Taken, row_of
 from producer.job import Job
 from producer.journal import RequestRow
@@ -56,7 +57,7 @@ class Feeder:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._intake = Intake(job)
+        self._intake = Again(job) if job.journal.round else Intake(job)
         self._planner = Planner(size=job.spec.batch_size, tokens=job.spec.batch_tokens)
         self._ready: deque[list[InputLine]] = deque()
         self._waiting: dict[int, _Waiting] = {}
@@ -94,7 +95,7 @@ class Feeder:
             put_up(self._job, draft.offers)
         return max(draft.lines, draft.fed)
 
-    def surrender(self) -> tuple[Intake, list[Taken]]:
+    def surrender(self) -> tuple[Intake | Again, list[Taken]]:
         """The intake, and the lines read from it that wait for a micro-batch: this feeder feeds no more."""
         self._ready += self._planner.flush()
         lines = [line for lines in self._ready for line in lines]
@@ -155,32 +156,31 @@ class Feeder:
             return self._planner.add(line)
         draft.requests.append(row_of(taken))
         text = rejected_result(self._job.id, seq, line)
-        draft.rejected.append(Result(seq, 0, line.kind.status, line.kind.value, 0, 0, 0, text))
+        round_ = self._job.journal.round
+        draft.rejected.append(Result(seq, round_, line.kind.status, line.kind.value, 0, 0, 0, text))
         return []
 
     def _pack(self, lines: list[InputLine], draft: _Draft) -> None:
         seqs = tuple(self._waiting.pop(line.line).at.seq for line in lines)
         draft.requests += [row_of(Taken(seq, line)) for seq, line in zip(seqs, lines, strict=True)]
-        mb, fed_at, model = self._job.journal.mb_high + len(draft.batches) + 1, time.time(), lines[0].model
-        packed = self._job.payloads.pack_lines(mb, seqs, lines, fed_at=fed_at)
-        draft.batches.append(MicroBatchRow(mb, 0, model, "normal", seqs, packed.digest, len(packed.z), fed_at, 0, 0))
+        journal, fed_at, model = self._job.journal, time.time(), lines[0].model
+        mb, round_ = journal.mb_high + len(draft.batches) + 1, journal.round
+        packed = self._job.payloads.pack_lines(mb, seqs, lines, round_=round_, fed_at=fed_at)
+        row = MicroBatchRow(mb, round_, model, "normal", seqs, packed.digest, len(packed.z), fed_at, 0, 0)
+        draft.batches.append(row)
         draft.offers.append(Offer(mb, len(seqs), 0, packed.z, 1, "normal"))
         draft.fed += len(seqs)
 
     def _commit(self, draft: _Draft) -> None:
         journal = self._job.journal
         with journal.writing():
-            journal.add_requests(draft.requests)
+            self._intake.note(draft.requests, waiting=self._first_waiting())
             journal.add_micro_batches(draft.batches)
             journal.add_results(draft.rejected)
-            journal.set_position(self._resume_position())
-            journal.counts.blank = self._intake.blank
-            if self._intake.exhausted:
-                journal.counts.total = self._intake.position.seq
         self._intake.settled(draft.requests)
         if self.done:
             log.info(Event.INPUT_READ, job=self._job.id, requests=journal.counts.total, blank=journal.counts.blank)
 
-    def _resume_position(self) -> Position:
-        """The earliest line that waits for a micro-batch, else the next one to read: lines before it are settled."""
-        return next((waiting.at for waiting in self._waiting.values()), self._intake.position)
+    def _first_waiting(self) -> Position | None:
+        """The earliest line that waits for a micro-batch: lines before it are settled."""
+        return next((waiting.at for waiting in self._waiting.values()), None)

@@ -76,6 +76,15 @@ class Intake:
             item = _duplicate(item) if isinstance(item, InputLine) else item._replace(id_hash=None)
         return item.length, Taken(seq, item)
 
+    def note(self, rows: list[RequestRow], *, waiting: Position | None) -> None:
+        """Within a transaction: `rows` are settled by it, and with them all lines before `waiting` (None: all read)."""
+        journal = self._job.journal
+        journal.add_requests(rows)
+        journal.set_position(waiting or self.position)
+        journal.counts.blank = self.blank
+        if self.exhausted:
+            journal.counts.total = self.position.seq
+
     def settled(self, rows: Iterable[RequestRow]) -> None:
         """The journal has `rows` from now on, and with them their ids."""
         self._ids.journaled(row.id_hash for row in rows)

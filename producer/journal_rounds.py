@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from producer.counts import Counts
-from producer.journal_reader import JournalReader
+from producer.journal_reader import JournalReader, Place
 from producer.reader import hash_id
 from producer.selection import NEVER_RAN, Selection
 from producer.steering import Course
@@ -44,13 +44,17 @@ class Chosen(NamedTuple):
 class AgainRow(NamedTuple):
     """A request that is to run again: its line in the input, and its line in the ordered file."""
 
-    seq: int
-    line: int
-    offset: int
-    length: int
+    place: Place
     id_hash: bytes | None
+    code: str
+    """Of the result that is shown now, as are these:"""
     out_offset: int
     out_length: int
+
+    @property
+    def seq(self) -> int:
+        """Its number."""
+        return self.place.seq
 
 
 class Renewed(NamedTuple):
@@ -132,11 +136,11 @@ class JournalRounds(JournalReader):
     def again_after(self, seq: int) -> list[AgainRow]:
         """The next of them, in order, some at a time; none: there is none left."""
         rows = self._connection.execute(
-            'SELECT seq, line, "offset", length, id_hash, out_offset, out_length FROM again'
+            'SELECT seq, line, "offset", length, id_hash, code, out_offset, out_length FROM again'
             f" JOIN request USING (seq) JOIN result USING (seq) WHERE seq > ? AND {_SHOWN} ORDER BY seq LIMIT ?",
             (seq, STEP_ROWS),
         )
-        return [AgainRow._make(row) for row in rows]
+        return [AgainRow(Place(*row[:4]), *row[4:]) for row in rows]
 
     def take_again(self, seqs: Iterable[int]) -> None:
         """Note that these are fed; each must be in a micro-batch or have a result by the end of this transaction."""

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from common.errors import RefusedError
 from common.wire import WIRE_VERSION, MicroBatch, Request, pack_micro_batch
 from producer.job_directory import JobDirectory
-from producer.journal_reader import JournalReader, MicroBatchRow
-from producer.reader import InputLine, read_lines
+from producer.journal_reader import JournalReader, MicroBatchRow, Place
+from producer.reader import BlankLine, ChooseModel, InputLine, RejectedLine, read_lines
 
 
 class Packed(NamedTuple):
@@ -57,9 +57,11 @@ class Payloads:
         )
         return Packed(pack_micro_batch(batch), digest_of(requests))
 
-    def pack_lines(self, mb: int, seqs: Sequence[int], lines: Sequence[InputLine], *, fed_at: float) -> Packed:
-        """The payload of `lines`, fed for the first time as the requests `seqs`."""
-        requests = [request_of(seq, 0, line) for seq, line in zip(seqs, lines, strict=True)]
+    def pack_lines(
+        self, mb: int, seqs: Sequence[int], lines: Sequence[InputLine], *, round_: int, fed_at: float
+    ) -> Packed:
+        """The payload of `lines`, fed for the first time in their round as the requests `seqs`."""
+        requests = [request_of(seq, round_, line) for seq, line in zip(seqs, lines, strict=True)]
         return self.pack(mb, requests, model=lines[0].model, fed_at=fed_at)
 
     def pack_again(self, row: MicroBatchRow, journal: JournalReader) -> Packed:
@@ -78,21 +80,34 @@ class Payloads:
         """The input lines of `seqs`, requests to `model`, in this order. Raises `RefusedError`: they have changed."""
         lines: list[InputLine] = []
         for place in journal.places(seqs):
-            self._input.seek(place.offset)
-            found = list(
-                read_lines(
-                    BytesIO(self._input.read(place.length)),
-                    offset=place.offset,
-                    line=place.line,
-                    choose_model=lambda named: named or model,
-                    include_request=self._spec.include_request,
-                    max_line_bytes=self._spec.max_line_bytes,
-                )
-            )
-            if len(found) != 1 or not isinstance(found[0], InputLine):
+            found = self._read(place, choose_model=lambda named: named or model)
+            if not isinstance(found, InputLine):
                 raise self._changed()
-            lines.append(found[0])
+            lines.append(found)
         return lines
+
+    def read_line(self, place: Place, *, id_hash: bytes | None, choose_model: ChooseModel) -> InputLine | RejectedLine:
+        """The line at `place`, judged anew; its custom_id has `id_hash`. Raises `RefusedError`: it has changed."""
+        found = self._read(place, choose_model=choose_model)
+        if isinstance(found, BlankLine) or found.id_hash != id_hash:
+            raise self._changed()
+        return found
+
+    def _read(self, place: Place, *, choose_model: ChooseModel) -> InputLine | RejectedLine | BlankLine:
+        self._input.seek(place.offset)
+        found = list(
+            read_lines(
+                BytesIO(self._input.read(place.length)),
+                offset=place.offset,
+                line=place.line,
+                choose_model=choose_model,
+                include_request=self._spec.include_request,
+                max_line_bytes=self._spec.max_line_bytes,
+            )
+        )
+        if len(found) != 1:
+            raise self._changed()
+        return found[0]
 
     def _changed(self) -> RefusedError:
         return RefusedError(
