@@ -10,20 +10,24 @@ import typer
 from common.errors import BakehouseError, ExitCode
 from common.talk import make_stderr_steady
 from producer.cli_options import (
+    CancelOptions,
     CollectOptions,
     Command,
     GetOptions,
     InputOptions,
+    PauseOptions,
     PlaceOptions,
     ResumeOptions,
     RunOptions,
     StatusOptions,
+    WaitOptions,
 )
-from producer.cli_texts import COLLECT, ENQUEUE, GET, RESUME, RUN, STATUS, SUMMARY, Text
+from producer.cli_texts import CANCEL, COLLECT, ENQUEUE, GET, PAUSE, RESUME, RUN, STATUS, SUMMARY, WAIT, Text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from producer.asking import Answer
     from producer.summary import Summary
 
 T = TypeVar("T")
@@ -70,13 +74,44 @@ def collect(options: CollectOptions) -> None:
     report(jobs.collect(options, options.job, make_show(console)), options, console)
 
 
-def resume(options: ResumeOptions) -> None:
-    """`producer resume`."""
-    from producer import jobs
+def pause(options: PauseOptions) -> None:
+    """`producer pause`."""
+    from producer import asking
+
+    answer(asking.pause(options.job, settings=options.settings()))
+
+
+def cancel(options: CancelOptions) -> None:
+    """`producer cancel`."""
+    from producer import asking
     from producer.progress import make_show
 
+    answer(asking.cancel(options.job, settings=options.settings(), show=make_show(stderr())))
+
+
+def resume(options: ResumeOptions) -> None:
+    """`producer resume`."""
+    from producer import asking
+    from producer.progress import make_show
+    from producer.summary import Summary
+
     console = stderr()
-    report(jobs.resume(options, options.job, make_show(console)), options, console)
+    found = asking.resume(options.job, settings=options.settings(), show=make_show(console))
+    if isinstance(found, Summary):
+        report(found, options, console)
+    else:
+        answer(found)
+
+
+def wait(options: WaitOptions) -> None:
+    """`producer wait`."""
+    from producer.progress import make_show
+    from producer.waiting import wait
+
+    console = stderr()
+    limit_s = options.timeout_s()
+    summary = wait(options.job, settings=options.settings(), show=make_show(console), timeout_s=limit_s)
+    report(summary, options, console)
 
 
 def status(options: StatusOptions) -> None:
@@ -103,6 +138,12 @@ def get(options: GetOptions) -> None:
     else:
         say(f"job {options.job} has no result for {options.custom_id!r} yet\ncontinue: producer resume {options.job}")
     raise typer.Exit(code)
+
+
+def answer(found: "Answer") -> None:
+    """End a verb that asks a job's collector for something."""
+    say(found.text)
+    raise typer.Exit(found.code)
 
 
 def report(summary: "Summary", options: PlaceOptions, console: "Console") -> None:
@@ -144,7 +185,10 @@ def _add(options: type[T], verb: Callable[[T], None], text: Text) -> None:
 _add(RunOptions, run, RUN)
 _add(InputOptions, enqueue, ENQUEUE)
 _add(CollectOptions, collect, COLLECT)
+_add(PauseOptions, pause, PAUSE)
 _add(ResumeOptions, resume, RESUME)
+_add(CancelOptions, cancel, CANCEL)
+_add(WaitOptions, wait, WAIT)
 _add(StatusOptions, status, STATUS)
 _add(GetOptions, get, GET)
 

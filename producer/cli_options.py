@@ -79,6 +79,15 @@ class InputOptions(PlaceOptions):
         list[str] | None, typer.Argument(metavar="-- VLLM FLAGS", help="For the embedded worker's engine.")
     ] = None
     input_file: Annotated[str | None, typer.Option(help="The same as FILE.")] = None
+    follow: Annotated[bool, typer.Option("--follow", help="Read FILE as it grows, until it is idle.")] = False
+    until_idle_s: Annotated[
+        str | None,
+        typer.Option(
+            "--until-idle",
+            metavar="DURATION",
+            help="- or a followed FILE ends when no line has come for so long: 600, 30s, 10m; default never.",
+        ),
+    ] = None
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", "--output-file", help="The ordered results; default in the job directory."),
@@ -116,7 +125,10 @@ class InputOptions(PlaceOptions):
     batch_timeout_s: Annotated[
         float | None,
         typer.Option(
-            "--batch-timeout", help="A micro-batch goes when so old, in s; default 5.", rich_help_panel=LIMITS
+            "--linger",
+            "--batch-timeout",
+            help="A micro-batch goes when full, or its oldest line so old, in s; default 5.",
+            rich_help_panel=LIMITS,
         ),
     ] = None
     request_timeout_s: Annotated[
@@ -182,6 +194,16 @@ class JobOptions(PlaceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PauseOptions(JobOptions):
+    """`pause`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelOptions(JobOptions, OwnerOptions):
+    """`cancel`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResumeOptions(JobOptions, OwnerOptions):
     """`resume`."""
 
@@ -193,6 +215,25 @@ class CollectOptions(OwnerOptions):
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Job id.")] = None
     every: Annotated[bool, typer.Option("--all", help="Every unfinished job in the folder of jobs.")] = False
     follow: Annotated[bool, typer.Option("--follow", help="With --all: stay, and take up new jobs.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitOptions(JobOptions):
+    """`wait`."""
+
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Exit 3 after so long: 600, 30s, 10m, 2h; default never."),
+    ] = None
+
+    def timeout_s(self) -> float | None:
+        """--timeout in seconds. Raises `BadParameter`."""
+        from common.durations import parse_duration
+
+        try:
+            return parse_duration(self.timeout) if self.timeout else None
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,10 +64,35 @@ With --all every unfinished job in the folder of jobs, at once; with --follow it
 """,
 )
 
-RESUME = Text(
-    """Go on with a job, whatever stopped it; on its own host.
+PAUSE = Text(
+    """Pause a job, from any host that reaches its Redis: workers finish what they run and take no more of it.
 
-A job that brought its own Redis and worker along brings them along again. A finished job only says what it came to.
+A `run` or `collect JOB` of it ends with 3 once all results are in. `producer resume JOB` lifts it.
+""",
+    """Examples:
+
+* `producer pause nightly-2026-11-30`
+""",
+)
+
+CANCEL = Text(
+    """Cancel a job for good, from any host that reaches its Redis.
+
+What is finished stays, what runs is stopped, and all that is left gets `cancelled` results.
+
+On the job's own host, where no process works on it, the command does so itself and ends when it is cancelled.
+""",
+    """Examples:
+
+* `producer cancel nightly-2026-11-30`
+""",
+)
+
+RESUME = Text(
+    """Go on with a job, whatever stopped it. A pause is lifted from any host that reaches its Redis.
+
+On the job's own host, where no process works on it, the command does so until the job is done. A job that brought its
+own Redis and worker along brings them along again. A finished job only says what it came to.
 """,
     """Examples:
 
@@ -91,5 +116,22 @@ it has no result yet.""",
     """Examples:
 
 * `producer get nightly-2026-11-30 request-17`
+""",
+)
+
+WAIT = Text(
+    """Block until a job is over, and exit as it did: 0, 1, or 3 when it is paused. From any host that reaches Redis; on
+the job's own host also without.
+
+It changes nothing: the job goes on when this ends, by Ctrl-C (130) or --timeout (3). What keeps a job from going on, as
+no collector being alive, is said within seconds and every minute.
+""",
+    """Examples:
+
+* a script on another host: `producer wait nightly-2026-11-30 && ./publish.sh`
+
+* at most two hours: `producer wait "$JOB" --timeout 2h`
+
+* what it came to, for a program: `producer wait "$JOB" --json`
 """,
 )

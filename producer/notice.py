@@ -3,6 +3,9 @@
 Copies of what the journal has, written under the collector's epoch alone, so that a stale one changes nothing.
 """
 
+from collections.abc import Mapping
+
+import orjson
 import redis
 
 from common import keys
@@ -37,7 +40,7 @@ class Notice:
 
 
 def fields_of(counts: Counts) -> dict[str, object]:
-    """The counts as fields of `info`; an unknown total is empty."""
+    """The counts as fields of `info`; an unknown total is empty, failures by kind are JSON."""
     return {
         "total": "" if counts.total is None else counts.total,
         "fed": counts.fed,
@@ -48,7 +51,16 @@ def fields_of(counts: Counts) -> dict[str, object]:
         "retried": counts.retried,
         "redelivered": counts.redelivered,
         "duplicates": counts.duplicates,
+        "prompt_tokens": counts.prompt_tokens,
+        "completion_tokens": counts.completion_tokens,
+        "failures": orjson.dumps(counts.failures).decode(),
     }
+
+
+def counts_of(fields: Mapping[str, str]) -> Counts:
+    """The counts that `fields_of` wrote; what `fields` lack is 0, an unknown total None."""
+    known = {name: fields[name] for name in fields_of(Counts()) if fields.get(name)}
+    return Counts(**{name: orjson.loads(value) for name, value in known.items()})
 
 
 def withdraw(client: redis.Redis, job: str, *, epoch: int, outcome: Outcome) -> None:
