@@ -142,9 +142,12 @@ class Collector:
             counts = self._journal.counts
             if counts.finished and self._journal.frontier == counts.total:
                 return self._finish()
-            if (until == "fed" and not moved) or (self._is_at_rest and not stays):
-                code = ExitCode.NOT_FINISHED if self._state == "paused" else ExitCode.OK
-                return Outcome(counts.copy(), code, self._state, self._find_reason())
+            is_fed = until == "fed" and not moved and not self._feeder.lingers
+            if is_fed or (self._is_at_rest and not stays):
+                if self._state == "paused":
+                    why = self._helm.course.steering.reason
+                    return Outcome(counts.copy(), ExitCode.NOT_FINISHED, "paused", why)
+                return Outcome(counts.copy(), ExitCode.OK, self._state, self._find_reason())
 
     def _turn(self) -> int:
         """Receive, look when it is time, and do what the job's state asks for; returns how many lines that moved."""
@@ -163,7 +166,7 @@ class Collector:
             self._patience.progress(now_s=now_s)
         self._tell(now_s)
         if moved < STEP_ROWS:  # gather results for a while: one commit for many entries
-            linger_s = TURN_S if self._is_at_rest else self._settings.linger_s
+            linger_s = TURN_S if self._is_at_rest or self._feeder.is_idle else self._settings.linger_s
             time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, linger_s - (now_s - began_s))))
         return moved
 
@@ -180,14 +183,14 @@ class Collector:
 
     def _look(self, now_s: float) -> None:
         self._around.refresh(now_s=now_s)
-        if self._janitor.look(now_s=now_s) or self._state == "paused":
+        if self._janitor.look(now_s=now_s) or self._state == "paused" or self._feeder.is_idle:
             self._patience.progress(now_s=now_s)
         self._helm.hear(self._wish)
         self._take_course()
         self._notice.renew(now_s=now_s)
         reason = self._find_reason()
         self.wait_for(reason, now_s)
-        is_close = reason is not None and not self._is_at_rest
+        is_close = reason is not None and not self._is_at_rest and not self._feeder.is_idle
         self._next_look_s = now_s + (min(WAITING_LOOK_S, self._settings.look_s) if is_close else self._settings.look_s)
 
     def _take_course(self) -> None:
@@ -216,7 +219,7 @@ class Collector:
             return self._cancelling.waits_for
         if self._state == "paused":
             return f"paused: {self._helm.course.steering.reason}"
-        return self._around.find_reason(all_fed=self._feeder.done)
+        return self._around.find_reason(all_fed=self._feeder.done) or self._feeder.waits_for()
 
     def wait_for(self, reason: str | None, now_s: float) -> None:
         """Say what is waited for. Raises `StoppedError` when nothing has moved for too long."""

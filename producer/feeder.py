@@ -62,6 +62,7 @@ class Feeder:
         self._ready: deque[list[InputLine]] = deque()
         self._waiting: dict[int, _Waiting] = {}
         """By their physical line."""
+        self._can_feed = False
         self.done = False
         """Whether the whole input is fed."""
 
@@ -75,13 +76,15 @@ class Feeder:
         Returns how many lines were recalled, read or fed, 0 when there is no room. Raises `FencedError`;
         `redis.RedisError`: what is journaled by then is offered later.
         """
+        self._intake.look()
         if not self.done and (recalled := self._intake.recall()):
             return recalled
         window = self._job.window
         room = window.room(limits)
         blocked = room.requests < 1 or (room.bytes < 1 and window.open)
         judgeable = self._job.models.known or not self._intake.has_bytes()  # an empty file needs no worker
-        if self.done or blocked or not judgeable:
+        self._can_feed = judgeable and not blocked
+        if self.done or not self._can_feed:
             return 0
         draft = _Draft()
         if not self._ready:
@@ -97,6 +100,7 @@ class Feeder:
 
     def surrender(self) -> tuple[Intake | Again, list[Taken]]:
         """The intake, and the lines read from it that wait for a micro-batch: this feeder feeds no more."""
+        self._intake.end_here()
         self._ready += self._planner.flush()
         lines = [line for lines in self._ready for line in lines]
         self._ready.clear()
@@ -106,6 +110,28 @@ class Feeder:
     def recalling(self) -> str | None:
         """What must be recalled of lines fed before, until more can be fed; None where nothing is."""
         return None if self.done else self._intake.recalling()
+
+    def waits_for(self) -> str | None:
+        """The lines it waits for, where all that were there have their results."""
+        awaited = self._intake.awaited
+        return None if self._is_busy or awaited is None else awaited.waits_for()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for lines alone, and they may come at any time."""
+        awaited = self._intake.awaited
+        return not self._is_busy and awaited is not None and awaited.is_written
+
+    @property
+    def lingers(self) -> bool:
+        """Whether it has fed nothing, and will soon: lines gather for a micro-batch, or the input is being written."""
+        is_gathering = bool(self._waiting) and not self._ready and self._intake.grows
+        awaited = self._intake.awaited
+        return self._can_feed and not self.done and (is_gathering or (awaited is not None and awaited.will_end))
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.done or bool(self._waiting or self._job.window.open)
 
     def unfed(self) -> int:
         """Requests still to be fed; those not read yet are estimated."""
@@ -117,19 +143,20 @@ class Feeder:
         while len(self._waiting) < rows and draft.lines < STEP_ROWS and draft.read_bytes < STEP_BYTES:
             read = self._intake.read()
             if read is None:
-                self._ready += self._planner.flush()
-                return
+                break
             size_bytes, taken = read
             draft.lines += 1
             draft.read_bytes += size_bytes
             if taken is not None and (full := self._take(taken, draft)):
                 self._ready += full
                 self._planner.size = min(most, self._size(capacity))
-        if self._is_old() and len(self._waiting) <= rows:
+        if self._intake.exhausted or (self._is_old() and len(self._waiting) <= rows):
             self._ready += self._planner.flush()
 
     def _size(self, capacity: int) -> int:
-        """Requests a micro-batch: smaller when little is left for the fleet."""
+        """Requests a micro-batch: smaller when little is left for the fleet, as far as that is known."""
+        if self._intake.grows:
+            return self._job.spec.batch_size
         return size_for(self.unfed(), capacity, self._job.spec.batch_size)
 
     def _choose(self, draft: _Draft, room: Limits) -> None:

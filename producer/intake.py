@@ -1,14 +1,17 @@
 """The intake: a job's input, read once from where the journal says that reading goes on; each line gets its seq.
 
-Lines that were settled before a crash are passed over. A line whose custom_id an earlier one has is rejected here, any
-other bad one was by `reader`. What is read is the feeder's; it tells when it has been journaled.
+The input may still grow: then there is no line now, and there may be one later. Lines that were settled before a crash
+are passed over. A line whose custom_id an earlier one has is rejected here, any other bad one was by `reader`. What is
+read is the feeder's; it tells when it has been journaled.
 """
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from common.errors import ErrorKind
+from producer.growing_input import GrowingInput
 from producer.job import Job
 from producer.journal import RequestRow
 from producer.known_ids import KnownIds
@@ -44,28 +47,64 @@ class Intake:
         self._known_below = job.journal.next_seq()
         self._ids = KnownIds(job.journal)
         self._input = job.directory.open_input()
-        self._sample = _sample_lines(self._input.fileno())
         self._input.seek(self.position.offset)
-        self._lines = read_lines(
-            self._input,
-            offset=self.position.offset,
-            line=self.position.line,
+        self._growing = self._grow() if job.directory.input.grows else None
+        self._lines = self._read_on()
+        self._hungry = False
+        """Whether all lines that are there have been read, and more may come."""
+        self.exhausted = False
+        """Whether all lines have been read."""
+
+    def _grow(self) -> GrowingInput:
+        job = self._job
+        until_idle_s = job.settings.until_idle_s or job.spec.until_idle_s
+        return GrowingInput(job.directory.input, self._input, until_idle_s=until_idle_s, now_s=time.monotonic())
+
+    def _read_on(self) -> Iterator[InputLine | RejectedLine | BlankLine]:
+        job, (offset, line, _) = self._job, self.position
+        return read_lines(
+            self._growing or self._input,
+            offset=offset,
+            line=line,
             choose_model=job.models.choose,
             include_request=job.spec.include_request,
             max_line_bytes=job.spec.max_line_bytes,
         )
-        self.exhausted = False
-        """Whether all lines have been read."""
 
     def close(self) -> None:
         """Close the input."""
         self._input.close()
 
+    def look(self) -> None:
+        """See how far an input that grows has come; raises what stopped it."""
+        if self._growing is not None:
+            self._growing.look(now_s=time.monotonic())
+
+    def end_here(self) -> None:
+        """Let an input that grows end with what is there."""
+        if self._growing is not None:
+            self._growing.end_here()
+
+    @property
+    def grows(self) -> bool:
+        """Whether more than is there now may come."""
+        return self._growing is not None and not self._growing.ended
+
+    @property
+    def awaited(self) -> GrowingInput | None:
+        """What more lines may come from, where all that are there have been read."""
+        return self._growing if self._hungry else None
+
     def read(self) -> tuple[int, Taken | None] | None:
-        """The next line: its bytes, and what it is (None: blank, or settled before). None: there is none left."""
+        """The next line: its bytes, and what it is (None: blank, or settled before). None: there is none now, or left.
+
+        What `look` has not seen is not read.
+        """
         item = next(self._lines, None)
+        self._hungry = item is None and self.grows
         if item is None:
-            self.exhausted = True
+            self.exhausted = not self.grows
+            self._lines = self._read_on()
             return None
         seq = self.position.seq
         is_blank = isinstance(item, BlankLine)
@@ -88,6 +127,7 @@ class Intake:
     def settled(self, rows: Iterable[RequestRow]) -> None:
         """The journal has `rows` from now on, and with them their ids."""
         self._ids.journaled(row.id_hash for row in rows)
+        self._job.directory.input.note_read(self._input.fileno(), size=self.position.offset)
 
     def recall(self) -> int:
         """Before there is more to read: recall some of the ids that earlier collectors read; returns of how many lines.
@@ -115,11 +155,11 @@ class Intake:
     def unread(self) -> int:
         """Requests not read yet, estimated from their bytes."""
         offset, line, _ = self.position
-        lines, read_bytes = (line - 1, offset) if offset else self._sample
+        lines, read_bytes = (line - 1, offset) if offset else _sample_lines(self._input.fileno())
         return -(-(self._size() - offset) * lines // max(1, read_bytes))
 
     def _size(self) -> int:
-        return os.fstat(self._input.fileno()).st_size
+        return os.fstat(self._input.fileno()).st_size if self._growing is None else self._growing.size
 
 
 def row_of(taken: Taken) -> RequestRow:

@@ -20,22 +20,13 @@ import yaml
 from common.errors import RefusedError
 from common.settings import Settings
 from producer.disk import writing_to
-from producer.input_file import (
-    STDIN,
-    Fingerprint,
-    check_input,
-    check_same_as_spooled,
-    create_private,
-    open_stdin,
-    spool,
-    sync_folder,
-    take_fingerprint,
-)
+from producer.input_file import STDIN, Kind, check_input, create_private, sync_folder, take_fingerprint
+from producer.job_input import JobInput
 from producer.job_lock import JobLock, check_local_disk, read_holder
 from producer.job_spec import JobSpec, check_job_id, read_spec
+from producer.spooler import spool
 
 _FOLDERS = ("input", "output", "config", "logs", "quarantine")
-_READ_BYTES = 1024 * 1024
 
 
 class JobDirectory:
@@ -45,10 +36,10 @@ class JobDirectory:
         self.path = path
         self.spec = spec
         self.journal_path = path / "journal.sqlite"
-        self.input_path = path / "input" / "spooled.jsonl" if spec.spooled else Path(spec.input)
+        self.input = JobInput(path / "input", spec)
+        self.input_path = self.input.path
         self.output_path = Path(spec.output) if spec.output else path / "output" / "results.jsonl"
         self.errors_path = path / "output" / "errors.jsonl"
-        self.want_path = path / "want"
         self.config_path = path / "config" / "inference_config.yaml"
         self.log_path = path / "logs" / "producer.log"
         self.worker_log_path = path / "logs" / "worker.log"
@@ -57,10 +48,11 @@ class JobDirectory:
         self.server_path = path / "redis"
         self.lock_path = path / "lock"
         self.superseded_path = path / "superseded"
+        self.want_path = path / "want"
 
     @classmethod
     def create(cls, jobs: Path, spec: JobSpec, *, settings: Settings, overwrite: bool = False) -> Self:
-        """Make the folder of a new job; standard input, pipes and gzip are spooled first, which blocks until they end.
+        """Make the folder of a new job; a gzip file is unpacked into it first, which blocks.
 
         With `overwrite` an output file that is there is removed. Raises `RefusedError`: the input cannot be read, the
         output may not be written, the id is taken, another command makes the same job just now, or `jobs` is on a
@@ -139,34 +131,12 @@ class JobDirectory:
         return [each for each in found if not each.superseded_path.exists()]
 
     def check_input_unchanged(self) -> None:
-        """Raises `RefusedError` naming --fresh when the input is not what the job began with.
-
-        A spooled input whose source is gone, or cannot be read twice, is as good as its copy.
-        """
-        spec = self.spec
-        source = Path(spec.input)
-        if spec.spooled and self.input_path.is_file() and (spec.input == STDIN or not source.is_file()):
-            return
-        before = Fingerprint(spec.input_size, spec.input_mtime_ns, spec.input_block_hashes)
-        try:
-            now = take_fingerprint(source)
-        except OSError as error:
-            raise RefusedError(f"the input cannot be read: {error.strerror}", where=spec.input) from error
-        if not now.same_as(before):
-            raise RefusedError(
-                f"the input has changed since job {spec.job} began ({before.size} bytes then, {now.size} now)",
-                where=spec.input,
-                do="put it back, or give --fresh for a new job (with --overwrite, or another -o)",
-            )
-
-    def check_stdin_unchanged(self) -> None:
-        """Read all of standard input; raises `RefusedError` naming --fresh unless it is what this job has spooled."""
-        with open_stdin() as stream:
-            check_same_as_spooled(stream, self.input_path)
+        """Raises `RefusedError` naming --fresh when the input is not what the job began with, or has read of it."""
+        self.input.check_unchanged()
 
     def open_input(self) -> BinaryIO:
         """The input, open for `reader.read_lines` at its start."""
-        return self.input_path.open("rb", buffering=_READ_BYTES)
+        return self.input.open()
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -187,12 +157,20 @@ def _fill(draft: Path, spec: JobSpec, settings: Settings) -> JobSpec:
     for name in _FOLDERS:
         (draft / name).mkdir(mode=0o700)
     source, copy = Path(spec.input), draft / "input" / "spooled.jsonl"
-    spooled = spec.input == STDIN or check_input(source)
-    if spooled:
-        with open_stdin() if spec.input == STDIN else source.open("rb") as stream:
+    kind: Kind = "piped" if spec.input == STDIN else check_input(source)
+    facts: dict[str, object] = {"spooled": kind != "plain", "streamed": kind == "piped"}
+    if spec.follow and kind != "plain":
+        raise RefusedError(
+            "only a plain file can be followed", where=spec.input, do="leave --follow out: a pipe is read as it grows"
+        )
+    if kind == "packed":
+        with source.open("rb") as stream:
             spool(stream, copy)
-    size, mtime_ns, hashes = take_fingerprint(source if spec.input != STDIN and source.is_file() else copy)
-    facts = {"spooled": spooled, "input_size": size, "input_mtime_ns": mtime_ns, "input_block_hashes": hashes}
+    elif kind == "piped":
+        create_private(copy).close()
+    if not spec.follow and kind != "piped":
+        size, mtime_ns, hashes = take_fingerprint(source)
+        facts |= {"input_size": size, "input_mtime_ns": mtime_ns, "input_block_hashes": hashes}
     spec = spec.model_copy(update=facts)
     effective = settings.model_dump(mode="json", exclude={"redis_url"})
     _write(draft / "config" / "inference_config.yaml", yaml.safe_dump(effective, sort_keys=False).encode())
@@ -216,7 +194,9 @@ def _check_unmade(jobs: Path, spec: JobSpec, before: list[str]) -> None:
         raise RefusedError("this job id is taken", where=str(jobs / spec.job), do="choose another --job-id")
     for found in JobDirectory.list_all(jobs):
         if found.spec.job not in before and not spec.differs_from(found.spec):
-            raise RefusedError("another command has just made this job", where=str(found.path), do="continue that one")
+            holder = read_holder(found.lock_path)
+            who = f"another command ({holder})" if holder else "another command"
+            raise RefusedError(f"{who} has just made this job", where=str(found.path), do="continue that one")
 
 
 def _check_output(jobs: Path, spec: JobSpec, *, overwrite: bool) -> None:

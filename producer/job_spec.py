@@ -112,6 +112,7 @@ class JobSpec(BaseModel):
         worker: EmbeddedWorker | None = None,
         include_request: bool = False,
         mixed: bool = False,
+        follow: bool = False,
         tags: dict[str, str] | None = None,
         job: str = "",
     ) -> Self:
@@ -126,6 +127,7 @@ class JobSpec(BaseModel):
             "worker": worker,
             "include_request": include_request,
             "mixed": mixed,
+            "follow": follow,
             "tags": tags or {},
         }
         return cls(**{**knobs, **fixed})

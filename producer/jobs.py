@@ -5,6 +5,7 @@ from pathlib import Path
 from common.errors import ExitCode, RefusedError
 from common.settings import Settings
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
+from producer.copying import await_copied, copying, do_without_rest
 from producer.disk_need import saying_how_much
 from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
@@ -15,6 +16,7 @@ from producer.outcome import Outcome, status_of
 from producer.output import check_finished
 from producer.progress import Show
 from producer.session import Run, resumable, run_job
+from producer.spooler import check_given_again
 from producer.submission import make_spec
 from producer.summary import Summary
 
@@ -22,7 +24,9 @@ from producer.summary import Summary
 def run(options: InputOptions, show: Show) -> Summary:
     """Run the job that `options` ask for until it is done: a new one, or the same one from where it stopped."""
     settings = options.settings()
-    return finish(find_or_create(options, settings), settings=settings, show=show)
+    directory = find_or_create(options, settings)
+    with copying(directory, settings=settings, show=show):
+        return finish(directory, settings=settings, show=show)
 
 
 def enqueue(options: InputOptions, show: Show) -> str:
@@ -33,14 +37,17 @@ def enqueue(options: InputOptions, show: Show) -> str:
     if read_summary(directory) is not None:
         show.say(f"job {job} is finished")
         return job
-    try:
-        outcome = run_job(directory, settings=settings, show=show, until="fed").outcome
-    except RefusedError:
-        if (holder := read_holder(directory.lock_path)) is None:
-            raise
-        show.say(f"job {job} is being worked on by {holder}")
-    else:
-        show.say(describe_enqueued(outcome, job=job, collector=read_holder(all_jobs_lock(settings.jobs))))
+    with copying(directory, settings=settings, show=show) as spooler:
+        try:
+            outcome = run_job(directory, settings=settings, show=show, until="fed").outcome
+        except RefusedError:
+            if (holder := read_holder(directory.lock_path)) is None:
+                raise
+            show.say(f"job {job} is being worked on by {holder}")
+        else:
+            show.say(describe_enqueued(outcome, job=job, collector=read_holder(all_jobs_lock(settings.jobs))))
+        if spooler is not None:
+            await_copied(spooler, directory, show=show)
     return job
 
 
@@ -51,8 +58,8 @@ def describe_enqueued(outcome: Outcome, *, job: str, collector: str | None) -> s
     counts = outcome.counts
     out = f"{counts.fed - counts.done:,} requests are in Redis"
     if outcome.waiting_reason:
-        out += f", waiting: {outcome.waiting_reason}"
-    waiting = "the rest of the file" if counts.total is None else f"{counts.total - counts.fed:,} more"
+        out += f", waiting: {outcome.waiting_reason.removeprefix('waiting for ')}"
+    waiting = "the rest of the input" if counts.total is None else f"{counts.total - counts.fed:,} more"
     rest = "" if counts.total == counts.fed else f", {waiting} will be fed by a collector"
     who = f"the one of {collector} takes it up" if collector else f"none is alive: producer collect {job}"
     return f"{out}{rest}; results are written by a collector, and {who}"
@@ -65,6 +72,7 @@ def collect(options: PlaceOptions, job: str, show: Show) -> Summary:
     if directory.spec.redis == "embedded":
         raise RefusedError(f"job {job} was begun with its own Redis and worker", do=f"producer resume {job}")
     directory.check_input_unchanged()
+    do_without_rest(directory, show=show)
     return finish(directory, settings=settings, show=show)
 
 
@@ -73,6 +81,7 @@ def resume(options: PlaceOptions, job: str, show: Show) -> Summary:
     settings = options.settings()
     directory = JobDirectory.open(settings.jobs, job)
     directory.check_input_unchanged()
+    do_without_rest(directory, show=show)
     return finish(directory, settings=settings, show=show)
 
 
@@ -96,10 +105,9 @@ def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
         if not options.fresh and not options.overwrite:
             check_not_another(settings.jobs, spec)
         return JobDirectory.create(settings.jobs, spec, settings=settings, overwrite=options.overwrite)
-    if spec.input == STDIN:
-        same.check_stdin_unchanged()
-    else:
-        same.check_input_unchanged()
+    same.check_input_unchanged()
+    if spec.input == STDIN and same.input.end() is not None:
+        check_given_again(same.input)
     return same
 
 

@@ -7,7 +7,7 @@ reading can go on from any line's end. Memory: one line of at most `max_line_byt
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple, Protocol
 
 from pydantic_core import to_json
 
@@ -74,6 +74,13 @@ class BlankLine(NamedTuple):
     length: int
 
 
+class LineStream(Protocol):
+    """Where bytes come from."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The rest of a line with its LF, at most `size` bytes of it; empty at the end."""
+
+
 class _Physical(NamedTuple):
     line: int
     offset: int
@@ -83,7 +90,7 @@ class _Physical(NamedTuple):
 
 
 def read_lines(
-    stream: BinaryIO,
+    stream: LineStream,
     *,
     offset: int = 0,
     line: int = 1,
@@ -109,7 +116,7 @@ def hash_id(custom_id: str) -> bytes:
     return blake2b(custom_id.encode(), digest_size=16).digest()
 
 
-def _split(stream: BinaryIO, *, offset: int, line: int, max_line_bytes: int) -> Iterator[_Physical]:
+def _split(stream: LineStream, *, offset: int, line: int, max_line_bytes: int) -> Iterator[_Physical]:
     longest = max_line_bytes + len(_BOM) + len(b"\r\n")
     while raw := stream.readline(longest):
         length = len(raw)

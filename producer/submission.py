@@ -7,6 +7,7 @@ from common.errors import RefusedError
 from common.log import redact
 from common.settings import Settings
 from producer.cli_options import InputOptions, RunOptions
+from producer.input_file import STDIN
 from producer.job_spec import EmbeddedWorker, JobSpec, parse_tags
 
 _WORKER_FLAGS = (
@@ -33,6 +34,7 @@ def make_spec(options: InputOptions, settings: Settings) -> JobSpec:
         redis, worker = "embedded", make_embedded_worker(options)
     else:
         _refuse_worker_flags(options, settings)
+    _check_growth(options, source)
     return JobSpec.from_settings(
         settings,
         input=source,
@@ -42,9 +44,17 @@ def make_spec(options: InputOptions, settings: Settings) -> JobSpec:
         worker=worker,
         include_request=options.include_request,
         mixed=options.mixed,
+        follow=options.follow,
         tags=parse_tags(options.tag or ()),
         job=options.job_id or "",
     )
+
+
+def _check_growth(options: InputOptions, source: str) -> None:
+    if options.follow and source == STDIN:
+        raise RefusedError("--follow is for a file", do="leave it out: standard input is read as it comes")
+    if options.until_idle_s is not None and source != STDIN and not options.follow and Path(source).is_file():
+        raise RefusedError("--until-idle is for an input that grows", do="add --follow, or leave it out")
 
 
 def make_embedded_worker(options: RunOptions) -> EmbeddedWorker:

@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import RefusedError
-from producer.input_file import (
-    BLOCK_BYTES,
-    MOST_BLOCKS,
-    check_input,
-    check_same_as_spooled,
-    spool,
-    take_fingerprint,
-)
+from producer.input_file import BLOCK_BYTES, MOST_BLOCKS, check_input, take_fingerprint
+from producer.spooler import check_same_as_spooled, spool
 
 CONTENT = b'{"custom_id":"a","prompt":"hi"}\n'
 
@@ -38,11 +32,11 @@ def test_inputs_that_cannot_be_read_are_refused(tmp_path: Path, content: bytes, 
 def test_what_cannot_be_read_twice_is_to_be_spooled(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(CONTENT)
-    assert not check_input(path)
+    assert check_input(path) == "plain"
     path.write_bytes(gzip.compress(CONTENT))
-    assert check_input(path)
+    assert check_input(path) == "packed"
     os.mkfifo(tmp_path / "pipe")
-    assert check_input(tmp_path / "pipe")
+    assert check_input(tmp_path / "pipe") == "piped"
 
 
 @pytest.mark.parametrize("packed", [CONTENT * 9, gzip.compress(CONTENT * 4) + gzip.compress(CONTENT * 5)])
@@ -81,7 +75,7 @@ def test_a_large_input_is_sampled_from_end_to_end(tmp_path: Path) -> None:
     size = BLOCK_BYTES * MOST_BLOCKS + 1
     path.write_bytes(os.urandom(size))
     before = take_fingerprint(path)
-    assert len(before.block_hashes) == MOST_BLOCKS
+    assert MOST_BLOCKS / 2 < len(before.block_hashes) <= MOST_BLOCKS + 1
     assert _flipped_is_seen(path, 0, mtime_ns=before.mtime_ns)
     assert _flipped_is_seen(path, size - 1, mtime_ns=before.mtime_ns)
     assert take_fingerprint(path).same_as(before)
