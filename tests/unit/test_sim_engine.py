@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from common.errors import EngineDeadError, RefusedError
-from worker.clock import run_virtual
+from worker.clock import LoopClock, run_virtual
 from worker.engines.base import Answer
 from worker.engines.sim_engine import SimEngine
 from worker.engines.sim_profiles import SimAction, SimPattern, parse_patterns
@@ -72,6 +72,34 @@ def test_token_serves_all_running_with_one_step() -> None:
     engine = SimEngine("token", seconds=0.1, places=8)
     _, took_s = run(engine, all_at_once(engine, [chat(max_tokens=20)] * 8))
     assert took_s == pytest.approx(2.0)
+
+
+class LateClock(LoopClock):
+    """Every timer fires 4 ms late, as it may on a busy machine."""
+
+    async def sleep(self, duration_s: float) -> None:
+        await super().sleep(duration_s + 0.004)
+
+
+def test_late_timers_do_not_add_up() -> None:
+    engine = SimEngine("token", seconds=0.01, clock=LateClock())
+    _, took_s = run(engine, all_at_once(engine, [chat(max_tokens=100)]))
+    assert took_s == pytest.approx(1.0, abs=0.005)
+
+
+def test_a_pause_shortens_no_step() -> None:
+    """A request that finds the engine idle takes all its steps' time, however short the idleness was."""
+    engine = SimEngine("token", seconds=0.1)
+
+    async def after_a_pause() -> float:
+        await engine.post(CHAT, chat(max_tokens=1))
+        await asyncio.sleep(0.05)
+        began_s = asyncio.get_running_loop().time()
+        await engine.post(CHAT, chat(max_tokens=1))
+        return asyncio.get_running_loop().time() - began_s
+
+    took_s, _ = run(engine, after_a_pause)
+    assert took_s == pytest.approx(0.1)
 
 
 def test_heavy_lengths_have_a_tail_and_depend_on_the_line_alone() -> None:
