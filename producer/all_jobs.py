@@ -84,7 +84,13 @@ class AllJobs:
         try:
             directory.check_input_unchanged()
             with show, saying_how_much(directory):
-                run = run_on_fleet(directory, settings=self._settings, show=show, interrupts=self._interrupts)
+                run = run_on_fleet(
+                    directory,
+                    settings=self._settings,
+                    show=show,
+                    interrupts=self._interrupts,
+                    stays=self._follow,
+                )
             summary = summarize(directory, run)
             print_summary(summary, self._console)
             self._codes[job] = summary.exit_code

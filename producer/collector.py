@@ -28,7 +28,7 @@ from producer.job_directory import JobDirectory
 from producer.journal import Journal
 from producer.metrics import JobGauges
 from producer.notice import Notice, withdraw
-from producer.outcome import Outcome, exit_code_of
+from producer.outcome import Outcome, ended, exit_code_of
 from producer.output import Output
 from producer.pacing import Pacing
 from producer.patience import Patience
@@ -286,9 +286,8 @@ class Collector:
     def _close_job(self) -> Outcome:
         """How a finished job ended; what Redis still has of it goes. A crash before: the next start does the same."""
         checkpoint, job = self._journal.checkpoint(), self._directory.spec.job
-        outcome = Outcome(
-            checkpoint.counts, checkpoint.exit_code or 0, "done", None, cancelled=checkpoint.steering.cancelled
-        )
+        outcome = ended(checkpoint)
+        self._directory.want_path.unlink(missing_ok=True)  # a rerun finds no wish from before
         until_s = time.monotonic() + WITHDRAW_S
         while True:
             try:

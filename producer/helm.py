@@ -25,12 +25,12 @@ log = get_logger(__name__)
 class Helm:
     """Steers one job, for whoever holds its lock."""
 
-    def __init__(self, directory: JobDirectory, *, journal: Journal, client: redis.Redis) -> None:
+    def __init__(self, directory: JobDirectory, *, journal: Journal, client: redis.Redis | None) -> None:
+        """`client` is None where there is no Redis to hear anything from."""
         self._directory = directory
         self._job = directory.spec.job
         self._journal = journal
         self._client = client
-        self._claims = Claims(client)
 
     @property
     def course(self) -> Course:
@@ -42,15 +42,18 @@ class Helm:
 
         Raises `FencedError`, `redis.RedisError`: what was heard by then is journaled.
         """
+        if self._client is None:
+            self.hear_without_redis(own)
+            return
         fields = cast(Any, self._client.hmget(keys.info(self._job), "state", "want", "heard"))
         state, want, heard = (None if field is None else field.decode() for field in fields)
         self.obey((read_wish(self._directory.want_path), Wish.parse(want), own))
         if heard != " ".join(self.course.steering.heard):
             self.say(known=state)
 
-    def hear_without_redis(self) -> None:
-        """Obey what is wished in the directory; Redis is told once it is back."""
-        self.obey((read_wish(self._directory.want_path),))
+    def hear_without_redis(self, own: Wish | None = None) -> None:
+        """Obey what is wished in the directory, then `own`; Redis is told once it is back."""
+        self.obey((read_wish(self._directory.want_path), own))
 
     def judge(self) -> None:
         """Pause the job if too many of its results are 5xx. Raises as `hear`."""
@@ -68,7 +71,9 @@ class Helm:
 
     def say(self, *, known: str | None = None) -> None:
         """Tell Redis, which is `known` to have this state. Raises as `hear`."""
-        say_course(self._claims, self._job, epoch=self._journal.epoch, course=self.course, known=known)
+        if self._client is not None:
+            epoch = self._journal.epoch
+            say_course(Claims(self._client), self._job, epoch=epoch, course=self.course, known=known)
 
     def _take(self, course: Course) -> None:
         before = self.course

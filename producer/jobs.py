@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common.errors import ExitCode, RefusedError
+from common.errors import ExitCode, RefusedError, StoppedError
 from common.settings import Settings
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
 from producer.copying import await_copied, copying, do_without_rest
@@ -11,20 +11,22 @@ from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
 from producer.job_lock import read_holder
 from producer.job_spec import JobSpec
-from producer.journal_reader import JournalReader, read_checkpoint
+from producer.journal_reader import Checkpoint, JournalReader, read_checkpoint
 from producer.outcome import Outcome, status_of
 from producer.output import check_finished
 from producer.progress import Show
-from producer.session import Run, resumable, run_job
+from producer.session import Run, continue_line, resumable, run_job
 from producer.spooler import check_given_again
+from producer.steering import Wish
 from producer.submission import make_spec
 from producer.summary import Summary
+from producer.wish_file import read_wish
 
 
 def run(options: InputOptions, show: Show) -> Summary:
     """Run the job that `options` ask for until it is done: a new one, or the same one from where it stopped."""
     settings = options.settings()
-    directory = find_or_create(options, settings)
+    directory = find_or_create(options, settings, show)
     with copying(directory, settings=settings, show=show):
         return finish(directory, settings=settings, show=show)
 
@@ -32,7 +34,7 @@ def run(options: InputOptions, show: Show) -> Summary:
 def enqueue(options: InputOptions, show: Show) -> str:
     """Feed the first window of the job that `options` ask for, unless it is owned or done; returns its id."""
     settings = options.settings()
-    directory = find_or_create(options, settings)
+    directory = find_or_create(options, settings, show)
     job = directory.spec.job
     if read_summary(directory) is not None:
         show.say(f"job {job} is finished")
@@ -45,6 +47,10 @@ def enqueue(options: InputOptions, show: Show) -> str:
                 raise
             show.say(f"job {job} is being worked on by {holder}")
         else:
+            if outcome.state == "paused":
+                error = StoppedError(f"job {job} is paused: {outcome.waiting_reason}")
+                error.add_note(continue_line(job))
+                raise error
             show.say(describe_enqueued(outcome, job=job, collector=read_holder(all_jobs_lock(settings.jobs))))
         if spooler is not None:
             await_copied(spooler, directory, show=show)
@@ -76,13 +82,11 @@ def collect(options: PlaceOptions, job: str, show: Show) -> Summary:
     return finish(directory, settings=settings, show=show)
 
 
-def resume(options: PlaceOptions, job: str, show: Show) -> Summary:
-    """Go on with a job, whatever stopped it, on the kind of Redis it was begun on."""
-    settings = options.settings()
-    directory = JobDirectory.open(settings.jobs, job)
+def go_on(directory: JobDirectory, *, settings: Settings, show: Show, wish: Wish) -> Summary:
+    """Go on with a job, whatever stopped it, on the kind of Redis it was begun on; `wish` is obeyed last of all."""
     directory.check_input_unchanged()
     do_without_rest(directory, show=show)
-    return finish(directory, settings=settings, show=show)
+    return finish(directory, settings=settings, show=show, wish=wish)
 
 
 def get(options: GetOptions) -> tuple[bytes | None, ExitCode]:
@@ -97,17 +101,26 @@ def get(options: GetOptions) -> tuple[bytes | None, ExitCode]:
         return line, ExitCode.NOT_FINISHED if line is None else ExitCode.OK
 
 
-def find_or_create(options: InputOptions, settings: Settings) -> JobDirectory:
+def find_or_create(options: InputOptions, settings: Settings, show: Show) -> JobDirectory:
     """The job that `options` ask for: the same one if it is there, unless --fresh. Raises `RefusedError`."""
     spec = make_spec(options, settings)
     same = None if options.fresh else JobDirectory.find_same(settings.jobs, spec)
     if same is None:
-        if not options.fresh and not options.overwrite:
-            check_not_another(settings.jobs, spec)
-        return JobDirectory.create(settings.jobs, spec, settings=settings, overwrite=options.overwrite)
+        try:
+            if not options.fresh and not options.overwrite:
+                check_not_another(settings.jobs, spec)
+            return JobDirectory.create(settings.jobs, spec, settings=settings, overwrite=options.overwrite)
+        except RefusedError:  # perhaps since the same command, at the same moment, has made it: then it is there now
+            made = None if options.fresh or spec.input == STDIN else JobDirectory.find_same(settings.jobs, spec)
+            if made is None:
+                raise
+            same = made
     same.check_input_unchanged()
     if spec.input == STDIN and same.input.end() is not None:
         check_given_again(same.input)
+    if spec.tags and spec.tags != same.spec.tags:
+        kept = ", ".join(f"{key}={value}" for key, value in same.spec.tags.items()) or "none"
+        show.say(f"job {same.spec.job} keeps the tags it was made with: {kept}")
     return same
 
 
@@ -123,17 +136,43 @@ def check_not_another(jobs: Path, spec: JobSpec) -> None:
             )
 
 
-def finish(directory: JobDirectory, *, settings: Settings, show: Show) -> Summary:
-    """Run the job in `directory` until it is done; a job that is done already only says what it came to."""
+def finish(directory: JobDirectory, *, settings: Settings, show: Show, wish: Wish | None = None) -> Summary:
+    """Run the job in `directory` until it is done; a job that is done already only says what it came to.
+
+    So does a paused one whose server and worker would be started for nothing.
+    """
     with resumable(directory.spec.job), saying_how_much(directory):
         done = read_summary(directory)
+        checkpoint = read_checkpoint(directory.journal_path)
     if done is not None:
         with JournalReader.open(directory.journal_path) as journal:
             check_finished(directory.output_path, journal.checkpoint())
         show.say(f"job {directory.spec.job} was finished before; --fresh runs it again")
         return done
+    if checkpoint is not None and is_at_rest(directory, checkpoint, wish):
+        return describe_paused(directory, checkpoint)
     with show:
-        return summarize(directory, run_job(directory, settings=settings, show=show))
+        return summarize(directory, run_job(directory, settings=settings, show=show, wish=wish))
+
+
+def is_at_rest(directory: JobDirectory, checkpoint: Checkpoint, wish: Wish | None) -> bool:
+    """Whether a job with a server of its own is paused, and nothing that is wished of it has not been heard."""
+    standing = wish or read_wish(directory.want_path)
+    is_unheard = standing is not None and standing.nonce not in checkpoint.steering.heard
+    return checkpoint.state == "paused" and directory.spec.redis == "embedded" and not is_unheard
+
+
+def describe_paused(directory: JobDirectory, checkpoint: Checkpoint) -> Summary:
+    """What a paused job has come to so far."""
+    return Summary(
+        job=directory.spec.job,
+        state=status_of(checkpoint.state, checkpoint.counts),
+        exit_code=ExitCode.NOT_FINISHED,
+        output=str(directory.output_path),
+        counts=checkpoint.counts,
+        elapsed_s=None,
+        reason=checkpoint.steering.reason,
+    )
 
 
 def summarize(directory: JobDirectory, run: Run) -> Summary:
@@ -146,6 +185,7 @@ def summarize(directory: JobDirectory, run: Run) -> Summary:
         output=str(directory.output_path),
         counts=outcome.counts,
         elapsed_s=round(run.elapsed_s, 3),
+        reason=outcome.waiting_reason if outcome.state == "paused" else None,
     )
 
 
@@ -161,7 +201,7 @@ def read_summary(directory: JobDirectory) -> Summary | None:
         return None
     return Summary(
         job=directory.spec.job,
-        state=status_of("done", checkpoint.counts),
+        state=status_of("done", checkpoint.counts, cancelled=checkpoint.steering.cancelled),
         exit_code=checkpoint.exit_code,
         output=str(directory.output_path),
         counts=checkpoint.counts,

@@ -67,4 +67,5 @@ def withdraw(client: redis.Redis, job: str, *, epoch: int, outcome: Outcome) -> 
     """Take a finished job out of Redis, but for its `info`, which stays an hour. Raises `redis.RedisError`."""
     ended = {"exit": outcome.exit_code, "status": outcome.status}
     Claims(client).finish(job, epoch=epoch, fields={**fields_of(outcome.counts), **ended})
+    client.hdel(keys.info(job), "want")  # a rerun finds no wish from before
     client.hdel(keys.JOBS, job)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from common.errors import ErrorKind, ExitCode
 from producer.counts import Counts
+from producer.journal_reader import Checkpoint
 from producer.steering import JobState
 
 Status = Literal["in_progress", "paused", "cancelling", "completed", "failed", "cancelled"]
@@ -35,6 +36,12 @@ class Outcome:
     def status(self) -> Status:
         """The state in OpenAI's words."""
         return status_of(self.state, self.counts, cancelled=self.cancelled)
+
+
+def ended(checkpoint: Checkpoint) -> Outcome:
+    """How a job that is done came to its end."""
+    cancelled = checkpoint.steering.cancelled
+    return Outcome(checkpoint.counts, checkpoint.exit_code or 0, "done", None, cancelled=cancelled)
 
 
 def status_of(state: JobState, counts: Counts, *, cancelled: bool = False) -> Status:

@@ -20,11 +20,13 @@ from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
 from producer.job_lock import JobLock
 from producer.job_spec import EmbeddedWorker
+from producer.journal_reader import read_checkpoint
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
 from producer.metrics_port import open_metrics_port
 from producer.minder import Embedded, Minder
 from producer.outcome import Outcome
 from producer.progress import Show
+from producer.steering import Wish
 
 Until = Literal["fed", "done"]
 
@@ -37,8 +39,12 @@ class Run(NamedTuple):
     """From the collector's start, or from when the embedded worker was ready, to the collector's end."""
 
 
-def run_job(directory: JobDirectory, *, settings: Settings, show: Show, until: Until = "done") -> Run:
-    """Run the job in `directory` until it is fed or done. Blocks; from the main thread only.
+def run_job(
+    directory: JobDirectory, *, settings: Settings, show: Show, until: Until = "done", wish: Wish | None = None
+) -> Run:
+    """Run the job in `directory` until it is fed, done or paused. Blocks; from the main thread only.
+
+    `wish` is obeyed after all that were left for the job.
 
     Raises `RefusedError` when another process owns the job, `StoppedError` and `InterruptedJobError` when it is not
     finished: the same command goes on with it.
@@ -51,8 +57,8 @@ def run_job(directory: JobDirectory, *, settings: Settings, show: Show, until: U
         open_.enter_context(saying_how_much(directory))
         interrupts = open_.enter_context(Interrupts())
         if directory.spec.worker is None:
-            return run_on_fleet(directory, settings=settings, show=show, interrupts=interrupts, until=until)
-        return _run_embedded(directory, directory.spec.worker, settings=settings, show=show, interrupts=interrupts)
+            return run_on_fleet(directory, settings=settings, show=show, interrupts=interrupts, until=until, wish=wish)
+        return _run_embedded(directory, directory.spec.worker, settings, show=show, interrupts=interrupts, wish=wish)
 
 
 @contextmanager
@@ -72,47 +78,80 @@ def continue_line(job: str) -> str:
 
 
 def run_on_fleet(
-    directory: JobDirectory, *, settings: Settings, show: Show, interrupts: Interrupts, until: Until = "done"
+    directory: JobDirectory,
+    *,
+    settings: Settings,
+    show: Show,
+    interrupts: Interrupts,
+    until: Until = "done",
+    wish: Wish | None = None,
+    stays: bool = False,
 ) -> Run:
-    """Run the job in `directory` on the Redis that `settings` name, with whatever workers are there."""
+    """Run the job in `directory` on the Redis that `settings` name, with whatever workers are there.
+
+    With `stays` a pause does not end it: it waits for the resume.
+    """
     url = redis_url(settings)
     client = make_client(url, socket_timeout_s=settings.socket_timeout_s)
     version = check_server(client, url=url)
     show.say(f"job {directory.spec.job} on {version} at {redact(url)}")
     return _collect(
         directory,
-        _make_collector(directory, settings, client, show.update, show.wait),
+        _make_collector(directory, settings, client, show.update, show.wait, wish),
         interrupts=interrupts,
         show=show,
         until=until,
+        stays=stays,
     )
 
 
 def _run_embedded(
-    directory: JobDirectory, spec: EmbeddedWorker, *, settings: Settings, show: Show, interrupts: Interrupts
+    directory: JobDirectory,
+    spec: EmbeddedWorker,
+    settings: Settings,
+    *,
+    show: Show,
+    interrupts: Interrupts,
+    wish: Wish | None,
 ) -> Run:
     server = EmbeddedServer(directory.server_path, log_path=directory.path / "logs" / "redis.log")
     with JobLock(directory.path / "redis.lock"), server:
         show.say(f"job {directory.spec.job} on embedded {server.version} and {describe_worker(spec)}")
         settings = settings.model_copy(update={"redis_url": server.url})
         client = make_client(server.url, socket_timeout_s=settings.socket_timeout_s)
-        worker = LocalWorker(
-            worker_arguments(spec),
-            environment=worker_environment(
-                settings, url=server.url, log_file=directory.events_log_path, base=os.environ
-            ),
-            log_path=directory.worker_log_path,
-            drain_timeout_s=settings.drain_timeout_s,
-        )
-        with worker:
-            embedded = Embedded(server, worker, client, workers=spec.workers, drain_timeout_s=settings.drain_timeout_s)
-            collector = _make_collector(
-                directory, settings, client, embedded.once_ready(show.update), embedded.once_ready(show.wait)
+        if is_cancelled(directory, wish):
+            collector = _make_collector(directory, settings, client, show.update, show.wait, wish)
+            run = _collect(directory, collector, interrupts=interrupts, show=show)
+        else:
+            embedded = Embedded(
+                server,
+                _make_worker(directory, spec, settings, url=server.url),
+                client,
+                workers=spec.workers,
+                drain_timeout_s=settings.drain_timeout_s,
             )
-            run = _collect(directory, collector, interrupts=interrupts, show=show, embedded=embedded)
+            on_progress, on_waiting = embedded.once_ready(show.update), embedded.once_ready(show.wait)
+            with embedded.worker:
+                collector = _make_collector(directory, settings, client, on_progress, on_waiting, wish)
+                run = _collect(directory, collector, interrupts=interrupts, show=show, embedded=embedded)
     if run.outcome.state == "done":
         server.discard()
     return run
+
+
+def is_cancelled(directory: JobDirectory, wish: Wish | None) -> bool:
+    """Whether nothing of the job is to be run any more, so that it needs no worker."""
+    checkpoint = read_checkpoint(directory.journal_path)
+    return (wish is not None and wish.verb == "cancel") or (checkpoint is not None and checkpoint.state == "cancelling")
+
+
+def _make_worker(directory: JobDirectory, spec: EmbeddedWorker, settings: Settings, *, url: str) -> LocalWorker:
+    return LocalWorker(
+        worker_arguments(spec),
+        environment=worker_environment(settings, url=url, log_file=directory.events_log_path, base=os.environ),
+        log_path=directory.worker_log_path,
+        drain_timeout_s=settings.drain_timeout_s,
+    )
 
 
 def _make_collector(
@@ -121,6 +160,7 @@ def _make_collector(
     client: redis.Redis,
     on_progress: Callable[[Counts], None],
     on_waiting: Callable[[str | None], None],
+    wish: Wish | None,
 ) -> Collector:
     return Collector(
         directory,
@@ -129,6 +169,7 @@ def _make_collector(
         app=make_app(settings),
         on_progress=on_progress,
         on_waiting=on_waiting,
+        wish=wish,
     )
 
 
@@ -147,13 +188,14 @@ def _collect(
     show: Show,
     embedded: Embedded | None = None,
     until: Until = "done",
+    stays: bool = False,
 ) -> Run:
     """Run `collector` under a minder. Raises what the minder told it to stop for, else what the collector raises."""
     minder = Minder(collector, job=directory.spec.job, interrupts=interrupts, show=show, embedded=embedded)
     began = time.monotonic()
     try:
         with interrupts.watched(), minder:
-            outcome = collector.run(until=until)
+            outcome = collector.run(until=until, stays=stays)
     except (StoppedError, InterruptedJobError) as error:
         if minder.verdict is None or minder.verdict is error:
             raise

@@ -73,8 +73,8 @@ def read_status(settings: Settings, *, job: str | None) -> Status:
     workers: tuple[Worker, ...] = ()
     where = None
     try:
-        client = _connect(settings)
-        remote = _read_remote(client, job)
+        client = connect(settings)
+        remote = read_remote(client, job)
         workers = read_fleet(client).workers
         where = redact(redis_url(settings))
     except BakehouseError:
@@ -84,42 +84,47 @@ def read_status(settings: Settings, *, job: str | None) -> Status:
         if not local:
             raise StoppedError(f"Redis cannot be asked: {error}", where=redact(redis_url(settings))) from error
     names = sorted(local.keys() | remote.keys()) if job is None else [job]
-    jobs = [_status_of(name, local.get(name), remote.get(name)) for name in names]
+    jobs = [status_of_job(name, local.get(name), remote.get(name)) for name in names]
     if job is not None and jobs[0] is None:
         raise StoppedError(f"no job {job}, neither here nor in Redis", where=str(settings.jobs.absolute()))
     return Status([found for found in jobs if found is not None], list(workers), where)
 
 
-def _connect(settings: Settings) -> redis.Redis:
+def connect(settings: Settings) -> redis.Redis:
+    """A client of the settings' Redis that waits for no call longer than 3 s. Raises as `check_server`."""
     url = redis_url(settings)
     client = make_client(url, socket_timeout_s=min(3.0, settings.socket_timeout_s))
     check_server(client, url=url)
     return client
 
 
-def _read_remote(client: redis.Redis, job: str | None) -> dict[str, dict[str, str]]:
-    """`info` of each job in Redis, with host and directory where they are known."""
+def read_remote(client: redis.Redis, job: str | None) -> dict[str, dict[str, str]]:
+    """`info` of each job in Redis, or of `job` alone. Raises `redis.RedisError`."""
     listed = cast(dict[bytes, bytes], client.hgetall(keys.JOBS))
     names = {name.decode() for name in listed} if job is None else {job}
     found = {}
     for name in names:
         info = cast(dict[bytes, bytes], client.hgetall(keys.info(name)))
         fields = {field.decode(): value.decode(errors="replace") for field, value in info.items()}
-        if fields or name.encode() in listed:
+        if manifest := listed.get(name.encode()):
+            fields.setdefault("manifest", manifest.decode())
+        if fields:
             found[name] = fields
     return found
 
 
-def _status_of(job: str, local: JobDirectory | None, info: dict[str, str] | None) -> JobStatus | None:
+def status_of_job(job: str, local: JobDirectory | None, info: dict[str, str] | None) -> JobStatus | None:
+    """How one job stands, by its journal or by its `info`; None where neither is known."""
     if local is None and info is None:
         return None
     checkpoint = None if local is None else read_checkpoint(local.journal_path)
     if local is not None and checkpoint is not None:
-        return _status_here(local, checkpoint)
+        return status_here(local, checkpoint)
     return _status_elsewhere(job, local, info or {})
 
 
-def _status_here(directory: JobDirectory, checkpoint: Checkpoint) -> JobStatus:
+def status_here(directory: JobDirectory, checkpoint: Checkpoint) -> JobStatus:
+    """How the job in `directory` stands by its journal."""
     counts: dict[str, int | None] = asdict(checkpoint.counts)
     state: str = status_of(checkpoint.state, checkpoint.counts, cancelled=checkpoint.steering.cancelled)
     if state == "in_progress" and checkpoint.counts.finished:

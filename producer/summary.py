@@ -20,6 +20,8 @@ class Summary:
     counts: Counts
     elapsed_s: float | None
     """Seconds this command took, from its first line read to its last result; None where it did no work."""
+    reason: str | None = None
+    """Why it is paused."""
 
     def to_json(self) -> dict[str, Any]:
         """The same in one flat object."""
@@ -38,7 +40,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     counts = summary.counts
     total = "still being read" if counts.total is None else f"{counts.total:,}"
     lines = [
-        ("job", f"{summary.job} {summary.state}"),
+        ("job", f"{summary.job} {summary.state}" + (f": {summary.reason}" if summary.reason else "")),
         ("output", summary.output),
         ("requests", total + (f" and {counts.blank:,} blank lines" if counts.blank else "")),
         ("results", f"{counts.done:,}"),
