@@ -107,12 +107,11 @@ class Feeder:
         self.done = True
         return self._intake, [Taken(self._waiting.pop(line.line).at.seq, line) for line in lines]
 
-    def recalling(self) -> str | None:
-        """What must be recalled of lines fed before, until more can be fed; None where nothing is."""
-        return None if self.done else self._intake.recalling()
-
     def waits_for(self) -> str | None:
-        """The lines it waits for, where all that were there have their results."""
+        """What it recalls before it feeds; or the lines it waits for, where all that were there have their results."""
+        recalling = None if self.done else self._intake.recalling()
+        if recalling is not None:
+            return recalling
         awaited = self._intake.awaited
         return None if self._is_busy or awaited is None else awaited.waits_for()
 

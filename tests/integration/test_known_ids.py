@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from producer.journal import Journal, RequestRow
 from producer.known_ids import RECALL_ROWS, KnownIds
 from producer.reader import hash_id
+from tests.collecting import Bench, FakeEngineWorker, quick_settings, write_input
+from tests.servers import Server
 
 ROWS = RECALL_ROWS + 10
 
@@ -57,3 +60,18 @@ def test_hashes_that_look_alike_are_not_the_same(journal: Journal) -> None:
     assert set(ids._ids.find(old)) == {1, ROWS}
     assert not ids.take(old, ROWS + 1)
     assert not ids.take(alike, ROWS + 1)
+
+
+def test_a_continued_job_knows_the_ids_from_before(
+    tmp_path: Path, valkey: redis.Redis, valkey_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are recalled in steps, which is said, before the next line is fed; the lines that repeat one are refused."""
+    source = write_input(tmp_path / "in.jsonl", 40)
+    source.write_text(source.read_text() + "".join(source.read_text().splitlines(keepends=True)[::4]))
+    bench = Bench(tmp_path, valkey_server, source, settings=quick_settings(valkey_server, window_requests=40))
+    assert bench.run(until="fed").counts.fed == 40
+    monkeypatch.setattr("producer.known_ids.RECALL_ROWS", 7)
+    with FakeEngineWorker(valkey_server):
+        counts = bench.run().counts
+    assert (counts.total, counts.succeeded, counts.failures) == (50, 40, {"duplicate_custom_id": 10})
+    assert "the custom_ids of 40 lines read before are recalled: 0%" in bench.reasons
