@@ -46,6 +46,7 @@ class Event(StrEnum):
     REQUEST_RETRIED = "request_retried"
     REDIS_LOST = "redis_lost"
     REDIS_FOUND = "redis_found"
+    REDIS_GIVEN_UP = "redis_given_up"
     REDIS_STARTED = "redis_started"
     CONTROL_REFUSED = "control_refused"
     JOB_CREATED = "job_created"

@@ -9,7 +9,7 @@ A crash at any point: the journal says `cancelling`, so the next start looks aga
 then, and goes on where the last commit ended. Nothing is offered or hinted any more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from common.errors import ErrorKind
 from common.log import Event, get_logger
@@ -53,10 +53,6 @@ class Cancelling:
         held = self._janitor.held
         return "workers to hear of it" if held is None else f"workers to give back {held:,} micro-batches"
 
-    def do_without_redis(self) -> None:
-        """Redis is gone for good: what it had of results is lost, and those requests are cancelled like all others."""
-        self._is_shut = True
-
     def step(self) -> int:
         """Do what can be done now; returns how many requests got their result or their place in the ordered file.
 
@@ -68,8 +64,16 @@ class Cancelling:
         if not self._is_shut:
             return 0
         frontier = self._job.journal.frontier
-        done = self._cancel_open() or self._cancel_unread()
+        done = self._cancel_open() or self._intake.recall() or self._cancel_unread()
         return max(done, self._job.journal.frontier - frontier)
+
+    def end_without_redis(self, *, before_each: Callable[[], None]) -> None:
+        """All steps at once, since Redis is gone for good: what it had of results is lost, and is cancelled too."""
+        log.warning(Event.REDIS_GIVEN_UP, job=self._job.id)
+        self._is_shut = True
+        while not self._job.journal.is_whole:
+            before_each()
+            self.step()
 
     def _shut(self) -> None:
         """Nothing held -> sealed -> the stream seen empty: what is published by then is in the journal."""

@@ -21,27 +21,24 @@ from producer.counts import Counts
 from producer.disk import DiskError
 from producer.endurance import LONGEST_PAUSE_S, TURN_S, Endurance
 from producer.feeder import STEP_ROWS, Feeder
+from producer.figures import Figures
 from producer.helm import Helm
 from producer.janitor import Janitor
 from producer.job import FencedError, Job
 from producer.job_directory import JobDirectory
 from producer.journal import Journal
-from producer.metrics import JobGauges
 from producer.notice import Notice, withdraw
 from producer.outcome import Outcome, ended, exit_code_of
 from producer.output import Output
 from producer.pacing import Pacing
-from producer.patience import Patience
+from producer.patience import GaveUpError, Patience
 from producer.receiver import Receiver
 from producer.steering import JobState, Wish, end
 from producer.surroundings import Surroundings
 
-PROGRESS_S = 0.1
 WAITING_LOOK_S = 0.25
 """While something is waited for, looks are this close: work begins as soon as a worker is there."""
 SHORTEST_PAUSE_S = 0.002
-WITHDRAW_S = 2.0
-"""A finished job is tried to be taken out of Redis for so long."""
 
 log = get_logger(__name__)
 
@@ -74,7 +71,6 @@ class Collector:
         self._on_waiting = on_waiting or (lambda _reason: None)
         self._stop = False
         self._next_look_s = 0.0
-        self._told_s = 0.0
         self._owned = False
         self._wish = wish
         self._state: JobState = "open"
@@ -102,6 +98,10 @@ class Collector:
             self._enter(open_)
             try:
                 return self._run(until, stays=stays)
+            except GaveUpError:
+                if self._journal.course.state != "cancelling":
+                    raise
+                return self._end_without_redis()
             finally:
                 self._leave()
 
@@ -121,8 +121,8 @@ class Collector:
         self._helm = Helm(self._directory, journal=self._journal, client=self._client)
         self._endurance = Endurance(self._directory, settings=self._settings, sufferer=self)
         self._around = Surroundings(self._job)
-        self._gauges = JobGauges()
-        open_.callback(self._gauges.clear)
+        self._figures = Figures(self._job, feeder=self._feeder, on_progress=self._on_progress)
+        open_.callback(self._figures.clear)
         now_s = time.monotonic()
         self._notice = Notice(self._job, now_s=now_s)
         self._patience = Patience(
@@ -134,20 +134,22 @@ class Collector:
 
     def _run(self, until: Until, *, stays: bool) -> Outcome:
         self._endurance.bear(lambda: ownership.take(self._job))
-        self._output.open(self._journal)  # only now: an old copy of the journal must not cut a newer file
-        self._owned = True
+        self._open_output()
         log.info(Event.PROCESSING_STARTED, job=self._job.id, epoch=self._journal.epoch, until=until)
         while True:
             moved = self._endurance.bear(self._turn)
-            counts = self._journal.counts
-            if counts.finished and self._journal.frontier == counts.total:
+            if self._journal.is_whole:
                 return self._finish()
             is_fed = until == "fed" and not moved and not self._feeder.lingers
             if is_fed or (self._is_at_rest and not stays):
                 if self._state == "paused":
                     why = self._helm.course.steering.reason
-                    return Outcome(counts.copy(), ExitCode.NOT_FINISHED, "paused", why)
-                return Outcome(counts.copy(), ExitCode.OK, self._state, self._find_reason())
+                    return Outcome(self._journal.counts.copy(), ExitCode.NOT_FINISHED, "paused", why)
+                return Outcome(self._journal.counts.copy(), ExitCode.OK, self._state, self._find_reason())
+
+    def _open_output(self) -> None:
+        self._output.open(self._journal)  # only now: an old copy of the journal must not cut a newer file
+        self._owned = True
 
     def _turn(self) -> int:
         """Receive, look when it is time, and do what the job's state asks for; returns how many lines that moved."""
@@ -164,7 +166,7 @@ class Collector:
         now_s = time.monotonic()
         if moved:
             self._patience.progress(now_s=now_s)
-        self._tell(now_s)
+        self._figures.tell(now_s=now_s)
         if moved < STEP_ROWS:  # gather results for a while: one commit for many entries
             linger_s = TURN_S if self._is_at_rest or self._feeder.is_idle else self._settings.linger_s
             time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, linger_s - (now_s - began_s))))
@@ -207,6 +209,15 @@ class Collector:
         elif self._quiet_at is None:
             self._quiet_at = self._receiver.empties
 
+    def _end_without_redis(self) -> Outcome:
+        """A cancelled job must come to its end, also when Redis does not come back."""
+        if not self._owned:
+            ownership.take_without_redis(self._job)
+            self._open_output()
+        self._take_course()
+        self._cancelling.end_without_redis(before_each=self.check_stop)
+        return self._finish()
+
     @property
     def _is_at_rest(self) -> bool:
         """Whether the job is paused, and nothing of it is under way any more."""
@@ -241,20 +252,6 @@ class Collector:
         if self._stop:
             raise InterruptedJobError("stopped before the job was done", where=self._directory.spec.job)
 
-    def _tell(self, now_s: float) -> None:
-        if now_s - self._told_s >= PROGRESS_S:
-            self._told_s = now_s
-            self._show()
-
-    def _show(self) -> None:
-        counts = self._journal.counts
-        self._gauges.set(
-            backlog=counts.fed - counts.done + self._feeder.unfed(),
-            window_bytes=self._job.window.bytes,
-            frontier_lag=counts.done - self._journal.frontier,
-        )
-        self._on_progress(counts.copy())
-
     def _leave(self) -> None:
         """Settle what has come in meanwhile, and drop lines from the journal that the ordered file has for certain.
 
@@ -269,7 +266,7 @@ class Collector:
                 self._pacing.leave(now_s=time.monotonic())
         with suppress(DiskError), self._journal.writing():
             self._journal.forget_pending(below=self._output.synced_frontier)
-        self._show()
+        self._figures.show()
 
     def _finish(self) -> Outcome:
         """The ordered file is whole and synced: note the end in the journal, then in Redis."""
@@ -288,13 +285,5 @@ class Collector:
         checkpoint, job = self._journal.checkpoint(), self._directory.spec.job
         outcome = ended(checkpoint)
         self._directory.want_path.unlink(missing_ok=True)  # a rerun finds no wish from before
-        until_s = time.monotonic() + WITHDRAW_S
-        while True:
-            try:
-                withdraw(self._client, job, epoch=checkpoint.epoch, outcome=outcome)
-            except redis.RedisError as error:
-                if time.monotonic() < until_s:
-                    time.sleep(TURN_S)
-                    continue
-                log.warning(Event.REDIS_LOST, job=job, error=str(error))  # its keys have a lifetime
-            return outcome
+        withdraw(self._client, job, epoch=checkpoint.epoch, outcome=outcome)
+        return outcome

@@ -135,6 +135,8 @@ class Janitor:
             moved = moved or (batch.hold is not None and batch.hold is not hold)
         self._mark(found[Do.MARK])
         self._expire(found[Do.EXPIRE], now)
+        if self._job.journal.course.state == "cancelling":
+            return moved  # nothing is to run again
         self._repair(found[Do.REPAIR], now)
         unclaimed = [batch for batch, _, _ in self._still_open(found[Do.HINT])]
         self._hint(unclaimed, now, reason="unclaimed")

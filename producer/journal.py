@@ -191,6 +191,11 @@ class Journal(JournalRounds):
         """Note that the job is done and how its command ends."""
         self._connection.execute("UPDATE checkpoint SET state = 'done', exit_code = ?", (exit_code,))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every request of the whole input has a result, and its place in the ordered file."""
+        return self.counts.finished and self.frontier == self.counts.total
+
     def can_pass(self) -> bool:
         """Whether the next line of the ordered file is at hand."""
         return bool(self._one("SELECT 1 FROM pending WHERE seq = ?", self.frontier))

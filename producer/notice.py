@@ -3,13 +3,16 @@
 Copies of what the journal has, written under the collector's epoch alone, so that a stale one changes nothing.
 """
 
+import time
 from collections.abc import Mapping
+from typing import cast
 
 import orjson
 import redis
 
 from common import keys
 from common.claims import Claims
+from common.log import Event, get_logger
 from common.notes import note
 from producer.counts import Counts
 from producer.job import Job
@@ -17,6 +20,11 @@ from producer.outcome import Outcome
 from producer.ownership import manifest_of
 
 REFRESH_S = 3600.0
+WITHDRAW_S = 2.0
+"""A finished job is tried to be taken out of Redis for so long."""
+AGAIN_S = 0.1
+
+log = get_logger(__name__)
 
 
 class Notice:
@@ -64,8 +72,21 @@ def counts_of(fields: Mapping[str, str]) -> Counts:
 
 
 def withdraw(client: redis.Redis, job: str, *, epoch: int, outcome: Outcome) -> None:
-    """Take a finished job out of Redis, but for its `info`, which stays an hour. Raises `redis.RedisError`."""
-    ended = {"exit": outcome.exit_code, "status": outcome.status}
-    Claims(client).finish(job, epoch=epoch, fields={**fields_of(outcome.counts), **ended})
-    client.hdel(keys.info(job), "want")  # a rerun finds no wish from before
-    client.hdel(keys.JOBS, job)
+    """Take a finished job out of Redis, but for its `info`, which stays an hour. Where Redis is away its keys stay on.
+
+    Redis may have an older epoch than the journal: a cancelled job can end without it.
+    """
+    ended = {**fields_of(outcome.counts), "exit": outcome.exit_code, "status": outcome.status}
+    until_s = time.monotonic() + WITHDRAW_S
+    while True:
+        try:
+            known = cast(bytes | None, client.hget(keys.info(job), "epoch"))
+            Claims(client).finish(job, epoch=epoch if known is None else min(epoch, int(known)), fields=ended)
+            client.hdel(keys.info(job), "want")  # a rerun finds no wish from before
+            client.hdel(keys.JOBS, job)
+        except redis.RedisError as error:
+            if time.monotonic() < until_s:
+                time.sleep(AGAIN_S)
+                continue
+            log.warning(Event.REDIS_LOST, job=job, error=str(error))  # its keys have a lifetime
+        return

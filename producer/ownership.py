@@ -41,6 +41,12 @@ def take(job: Job) -> None:
     rebuild(job)
 
 
+def take_without_redis(job: Job) -> None:
+    """Own the job under a new epoch of which Redis does not know: it is gone for good."""
+    job.journal.prepare()
+    job.journal.take()
+
+
 def check_owner(job: Job, *, epoch: int, manifest: str) -> None:
     """Raises `RefusedError` when Redis has this journal's epoch, or its next one, from another copy of the journal."""
     journal = job.journal
@@ -57,7 +63,8 @@ def rebuild(job: Job) -> None:
     epoch = job.journal.epoch
     job.journal.check_epoch()
     _own(job, epoch=epoch, state="rebuilding")
-    offer_again(job, job.window.open.values())
+    if job.journal.course.state != "cancelling":
+        offer_again(job, job.window.open.values())
     say_course(job.claims, job.id, epoch=epoch, course=job.journal.course)
     log.info(Event.JOB_REBUILT, job=job.id, epoch=epoch, micro_batches=len(job.window.open))
 

@@ -12,6 +12,10 @@ FIRST_SAID_S = 5.0
 SAID_EVERY_S = 60.0
 
 
+class GaveUpError(StoppedError):
+    """Nothing has moved for too long."""
+
+
 class Patience:
     """One collector's waiting, by its monotonic time."""
 
@@ -35,7 +39,7 @@ class Patience:
     def wait_for(self, reason: str | None, *, now_s: float) -> None:
         """Note what is waited for at this moment, None for nothing; says it when it is time.
 
-        Raises `StoppedError` when nothing has moved for too long.
+        Raises `GaveUpError`.
         """
         asleep_s = max(0.0, now_s - self._asked_s - self._blind_s)
         self._asked_s = now_s
@@ -49,7 +53,7 @@ class Patience:
             self._said_s = now_s
             self._say(reason, waited_s)
         if self._give_up_after_s and now_s - self._progress_s >= self._give_up_after_s:
-            raise StoppedError(
+            raise GaveUpError(
                 f"nothing has moved for {now_s - self._progress_s:.0f} s: {reason or 'no result came'}",
                 do="the job can be continued; give_up_after_s sets how long to wait",
             )
