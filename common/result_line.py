@@ -75,6 +75,16 @@ def error_object(kind: ErrorKind, *, message: str, status: int) -> dict[str, Any
     return {"error": {"message": message, "type": kind.value, "param": None, "code": status}}
 
 
+def usage_of(body: Any) -> tuple[int, int]:
+    """(prompt, completion) tokens that an answer counts; `/v1/responses` has names of its own for them."""
+    usage = body.get("usage") if isinstance(body, dict) else None
+    if not isinstance(usage, dict):
+        return 0, 0
+    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
+    completion = usage.get("completion_tokens", usage.get("output_tokens"))
+    return prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0
+
+
 def strict(value: Any) -> Any:
     """`value` as strict JSON can hold it: NaN and infinities become null, lone surrogates U+FFFD."""
     if isinstance(value, str):

@@ -64,7 +64,7 @@ class Cancelling:
         if not self._is_shut:
             return 0
         frontier = self._job.journal.frontier
-        done = self._cancel_open() or self._intake.recall() or self._cancel_unread()
+        done = self._give_up_round() if self._job.journal.round else self._cancel_rest()
         return max(done, self._job.journal.frontier - frontier)
 
     def end_without_redis(self, *, before_each: Callable[[], None]) -> None:
@@ -85,6 +85,23 @@ class Cancelling:
                 raise FencedError
             self._sealed_at = self._receiver.empties
             log.info(Event.JOB_SEALED, job=job.id)
+
+    def _give_up_round(self) -> int:
+        """Let what a rerun has not finished keep the result it had before; its lines in the ordered file stay."""
+        job, window = self._job, self._job.window
+        batches = list(window.open.values())
+        unfinished = [seq for batch in batches for seq in batch.missing_seqs()]
+        done = job.journal.counts.done
+        with job.journal.writing():
+            job.journal.close_micro_batches([batch.row.mb for batch in batches])
+            job.journal.give_up_round(unfinished)
+        for batch in batches:
+            window.part(batch, ())
+        return job.journal.counts.done - done
+
+    def _cancel_rest(self) -> int:
+        """Cancel all that has no result, a step's worth of it."""
+        return self._cancel_open() or self._intake.recall() or self._cancel_unread()
 
     def _cancel_open(self) -> int:
         """Cancel what was fed, a step's worth of it."""

@@ -270,6 +270,8 @@ class Collector:
 
     def _finish(self) -> Outcome:
         """The ordered file is whole and synced: note the end in the journal, then in Redis."""
+        self._on_waiting("the ordered file is written anew" if self._journal.round else None)
+        self._output.renew(self._journal)
         counts, fail_above = self._journal.counts, self._directory.spec.fail_above
         course = end(self._journal.course)
         exit_code = exit_code_of(counts, fail_above=fail_above, cancelled=course.steering.cancelled)

@@ -54,6 +54,11 @@ class Counts:
             del self.failures[code]
 
     @property
+    def left(self) -> int:
+        """Requests of an input read to its end that have no result."""
+        return (self.total or 0) - self.done
+
+    @property
     def finished(self) -> bool:
         """Whether every request of the whole input has a result."""
         return self.total is not None and self.done >= self.total

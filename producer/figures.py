@@ -32,7 +32,7 @@ class Figures:
         self._gauges.set(
             backlog=counts.fed - counts.done + self._feeder.unfed(),
             window_bytes=self._job.window.bytes,
-            frontier_lag=counts.done - self._job.journal.frontier,
+            frontier_lag=max(0, counts.done - self._job.journal.frontier),
         )
         self._on_progress(counts.copy())
 

@@ -4,7 +4,8 @@ Opens the SQLite file for reading only, also while a collector writes it; `journ
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -111,19 +112,27 @@ class JournalReader:
 
     def result_line(self, seq: int, *, output: Path) -> bytes | None:
         """The result line of `seq` without its LF, None while it has none; `output` is the ordered file."""
-        self._connection.execute("BEGIN")  # one moment: a line is in `pending`, or in the file and synced
-        try:
-            waiting = self._one("SELECT line FROM pending WHERE seq = ?", seq)
-            place = self._one(
-                "SELECT out_offset, out_length FROM result WHERE seq = ? AND out_offset IS NOT NULL"
-                " ORDER BY round DESC LIMIT 1",
-                seq,
-            )
-        finally:
-            self._connection.execute("COMMIT")
-        if waiting:
-            return bytes(waiting[0])
-        return _read_at(output, *place) if place else None
+        while True:
+            self._connection.execute("BEGIN")  # one moment: a line waits here, or is in the file and synced
+            try:
+                is_new, shown = self._one(
+                    "SELECT 0 < round AND round = shown AND state != 'done', shown FROM checkpoint"
+                )
+                waiting = self._one(
+                    "SELECT line FROM renewed WHERE seq = ? UNION ALL SELECT line FROM pending WHERE seq = ?", seq, seq
+                )
+                place = self._one(
+                    "SELECT out_offset, out_length FROM result WHERE seq = ? AND out_offset IS NOT NULL", seq
+                )
+            finally:
+                self._connection.execute("COMMIT")
+            if waiting or not place:
+                return bytes(waiting[0]) if waiting else None
+            line = _read_at([beside(output), output] if is_new else [output], *place)
+            if shown == self._one("SELECT shown FROM checkpoint")[0]:  # else the file has been replaced meanwhile
+                if line is None:
+                    raise RefusedError("the ordered file is shorter than the journal says", where=str(output))
+                return line
 
     def open_micro_batches(self) -> Iterator[tuple[MicroBatchRow, int]]:
         """Each micro-batch under way, with the mask of those positions that have a result."""
@@ -209,10 +218,17 @@ def unpack_seqs(packed: bytes) -> tuple[int, ...]:
     return tuple(seqs)
 
 
-def _read_at(path: Path, offset: int, length: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        line = file.read(length)
-    if len(line) != length or not line.endswith(b"\n"):
-        raise RefusedError("the ordered file is shorter than the journal says", where=str(path))
-    return line[:-1]
+def beside(path: Path) -> Path:
+    """Where the file `path` is written anew before it takes the other's place."""
+    path = path.resolve()
+    return path.with_name(path.name + ".new")
+
+
+def _read_at(paths: Sequence[Path], offset: int, length: int) -> bytes | None:
+    """The line there in the first of `paths` that exists, without its LF; None where it is not whole."""
+    for path in paths:
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            file.seek(offset)
+            line = file.read(length)
+            return line[:-1] if len(line) == length and line.endswith(b"\n") else None
+    return None

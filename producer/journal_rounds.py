@@ -123,11 +123,12 @@ class JournalRounds(JournalReader):
             "UPDATE checkpoint SET state = 'open', exit_code = NULL, round = ?, steering = ?",
             (self.round, steering.to_json()),
         )
-        ask("INSERT INTO rerun VALUES (?, ?)", (self.round, selection.to_json()))
+        ask("INSERT INTO rerun VALUES (?, ?)", (self.round, selection.to_json().decode()))
 
-    def selection(self) -> str | None:
+    def selection(self) -> bytes | None:
         """What the newest rerun has selected, as JSON; None: there was none."""
-        return self._one("SELECT selection FROM rerun WHERE round = ?", self.round)[0] if self.round else None
+        found = self._one("SELECT selection FROM rerun WHERE round = ?", self.round)
+        return found[0].encode() if found else None
 
     def again_left(self) -> int:
         """How many requests of the rerun are not yet in a micro-batch."""

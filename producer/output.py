@@ -17,6 +17,7 @@ from producer.disk import write_refused, writing_to
 from producer.input_file import sync_folder
 from producer.journal import Journal, Stretch
 from producer.journal_reader import Checkpoint
+from producer.rewriting import Rewriting
 
 _RESULTS = "the ordered file"
 _ERRORS = "errors.jsonl"
@@ -32,6 +33,7 @@ class Output:
     def __init__(self, results: Path, errors: Path) -> None:
         self._results_path = results
         self._errors_path = errors
+        self._rewriting = Rewriting(results, errors)
         self._results = -1
         self._errors = -1
         self._errors_written = True
@@ -42,6 +44,8 @@ class Output:
         """Raises `RefusedError` when the ordered file is gone or shorter than what was synced (somebody cut it, and its
         lines are in no other place), is not empty before the first line, or knows more than `journal`. Changes nothing.
         """
+        if self._rewriting.is_outstanding(journal):
+            return  # the file that is there is the old one
         needed, _ = journal.synced_lengths()
         _check_length(self._results_path, needed, untouched=journal.frontier == 0)
         _check_no_newer(self._results_path, journal.checkpoint())
@@ -52,9 +56,21 @@ class Output:
         A longer ordered file loses its tail. errors.jsonl is copied out of the ordered file where it is short.
         """
         self.check(journal)
+        if self._rewriting.is_outstanding(journal):
+            self._rewriting.put_in_place(journal)
         with journal.writing():  # who stood still since then must not cut the file of the one who replaced it
             self._mend(journal)
         return self
+
+    def renew(self, journal: Journal) -> None:
+        """Let both files show the newest round, as the end of a rerun; the ordered file that was there is kept.
+
+        Raises `DiskError`, `RefusedError`, `StoppedError`: the next start goes on with it.
+        """
+        if journal.shown < journal.round:
+            self._rewriting.write(journal)
+        if self._rewriting.is_outstanding(journal):
+            self._rewriting.put_in_place(journal)
 
     def write(self, stretch: Stretch) -> None:
         """Put `stretch` in its place; it is safe on disk only after `sync`. Raises `DiskError`."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from common.errors import ErrorKind
-from common.result_line import strict
+from common.result_line import strict, usage_of
 from common.wire import MAX_RESULT_BYTES
 from worker.engines.base import Answer
 
@@ -53,7 +53,7 @@ def judge(answer: Answer) -> Verdict:
     if answer.status != _OK:
         kind = _kind(answer.status, fields)
         return Verdict(answer.status, kind, body, _message(fields, answer.status))
-    prompt_tokens, completion_tokens = _usage(fields)
+    prompt_tokens, completion_tokens = usage_of(fields)
     return Verdict(_OK, None, body, "", prompt_tokens, completion_tokens, _is_cut(fields))
 
 
@@ -75,15 +75,6 @@ def _message(fields: Any, status: int) -> str:
 def _error(fields: Any) -> dict[str, Any]:
     error = fields.get("error") if isinstance(fields, dict) else None
     return error if isinstance(error, dict) else {}
-
-
-def _usage(fields: Any) -> tuple[int, int]:
-    usage = fields.get("usage") if isinstance(fields, dict) else None
-    if not isinstance(usage, dict):
-        return 0, 0
-    prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
-    completion = usage.get("completion_tokens", usage.get("output_tokens"))
-    return prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0
 
 
 def _is_cut(fields: Any) -> bool:
