@@ -3,8 +3,10 @@
 A wish is left in Redis, and on the job's own host in its directory as well, where a collector finds it without Redis.
 """
 
+import socket
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import redis
@@ -50,7 +52,7 @@ class Asking:
     """One wish about one job."""
 
     def __init__(self, verb: Verb, job: str, *, settings: Settings) -> None:
-        """Raises `StoppedError` when the job is not of this host and Redis cannot be reached."""
+        """Raises `RefusedError`, `StoppedError` when the job is not of this host and Redis cannot be reached."""
         self.wish = Wish.make(verb)
         self._job = check_job_id(job)
         self._settings = settings
@@ -64,8 +66,8 @@ class Asking:
     def ask(self) -> Answer | None:
         """Leave the wish and wait until it is heard, 10 s at most. None: the caller is to carry it out.
 
-        That is so on the job's own host while no process has the job. Raises `RefusedError`: the job has come to
-        another end; `StoppedError`: no such job.
+        That is so on the job's own host while no process has the job. Raises `RefusedError`: no such job, or it has
+        come to another end.
         """
         until_s = time.monotonic() + HEARD_S
         first = self._info().get("seen")
@@ -88,15 +90,15 @@ class Asking:
         try:
             check_server(client, url=url)
         except StoppedError as error:
-            if self.directory is None:
-                raise StoppedError(
-                    f"job {self._job} is not of this host, and {error.what}", where=error.where, do=error.do
-                ) from error
-            return None
+            if self.directory is not None:
+                return None
+            if self._settings.redis_url is None:
+                raise self._no_job() from error
+            raise
         return client
 
     def _leave(self) -> None:
-        """Leave the wish where it is looked for. Raises `RefusedError`, `StoppedError`."""
+        """Leave the wish where it is looked for. Raises `RefusedError`."""
         if self.directory is not None:
             standing = read_wish(self.directory.want_path)
             if standing is not None and standing.verb == "cancel" and not self._has_heard(standing.nonce):
@@ -109,11 +111,15 @@ class Asking:
         if answer == "CANCEL":
             raise self._cancel_stands()
         if answer == "NOJOB" and self.directory is None:
-            raise StoppedError(
-                f"no job {self._job}, neither here nor in Redis",
-                where=f"{self._settings.jobs.absolute()}, {redact(redis_url(self._settings))}",
-            )
+            raise self._no_job()
         self._is_left = answer is not None or self.client is None
+
+    def _no_job(self) -> RefusedError:
+        return RefusedError(
+            f"no job {self._job} here, nor in Redis",
+            where=f"{self._settings.jobs.absolute()}, {redact(redis_url(self._settings))}",
+            do="see producer status; set --jobs or --redis-url",
+        )
 
     def _cancel_stands(self) -> RefusedError:
         return RefusedError(f"job {self._job} is to be cancelled: that wish stands, and no collector has heard it yet")
@@ -157,6 +163,8 @@ class Asking:
         if is_alive:
             return Answer(f"{left}; its collector lives and has not looked yet", ExitCode.NOT_FINISHED)
         (found,) = read_status(self._settings, job=self._job).jobs
+        if found.host == socket.gethostname() and not Path(found.directory or "").exists():
+            raise RefusedError(f"the directory of job {self._job} is gone", where=str(found.directory))
         return Answer(
             f"{left} in Redis, and no collector of it is alive\n"
             f"it lives on host {found.host}, in {found.directory}\n{continue_line(self._job)}",

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import orjson
 import redis
@@ -95,16 +95,16 @@ class Bench:
 class Running:
     """A collector in a thread of its own."""
 
-    def __init__(self, collector: Collector, *, until: Until = "done") -> None:
+    def __init__(self, collector: Collector, *, until: Until = "done", stays: bool = False) -> None:
         self.collector = collector
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(until,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(until, stays), daemon=True)
         self._thread.start()
 
-    def _run(self, until: Until) -> None:
+    def _run(self, until: Until, stays: bool) -> None:
         try:
-            self.outcome = self.collector.run(until=until)
+            self.outcome = self.collector.run(until=until, stays=stays)
         except BaseException as error:
             self.error = error
 
@@ -143,11 +143,11 @@ class FakeEngineWorker:
         self.answers: list[str] = []
         self.hints: list[tuple[str, int, int]] = []
         self.errors: list[BaseException] = []
-        self._publish = publish or FakeEngineWorker.publish_all
+        self._publish = publish or type(self).publish_all
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "FakeEngineWorker":
+    def __enter__(self) -> Self:
         self.show()
         self._thread.start()
         return self
@@ -172,6 +172,10 @@ class FakeEngineWorker:
         """Every list it takes hints from, most urgent first."""
         queues = [keys.queue(model, digest) for model in self.models for digest in (None, self.digest)]
         return [f"{queue}{SEPARATOR}{step}" if step else queue for step in PRIORITY_STEPS for queue in queues]
+
+    def waiting_hints(self) -> int:
+        """Hints that nobody has taken."""
+        return sum(int(cast(Any, self.client.llen(queue))) for queue in self.queue_keys())
 
     def _run(self) -> None:
         while not self._over.is_set():
