@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from benchmarks.memory.follower import Sample as MemorySample
 from benchmarks.trace import Sample
 
 INK, SOFT, MARK = "#8c4a1f", "#d9b48f", "#222222"
@@ -43,6 +44,27 @@ def draw_trace(path: Path, samples: Sequence[Sample], *, concurrency: int) -> No
     axes.set_ylabel("requests in flight")
     axes.set_title("A worker's engine stays full until the job runs out of rows", loc="left")
     axes.legend(loc="lower left")
+    _save(figure, path)
+
+
+def draw_memory(path: Path, samples: Sequence[MemorySample], *, rate: Sequence[tuple[float, float]]) -> None:
+    """Memory of each process over the rows done, and below it `rate`: (rows done, requests a second)."""
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    for role, color in zip(samples[-1].bytes, (INK, SOFT, MARK, "#5a7d7c"), strict=False):
+        seen = [sample for sample in samples if role in sample.bytes]
+        above.plot([s.done / 1e6 for s in seen], [s.bytes[role] / 2**20 for s in seen], color=color, label=role)
+    above.set_ylim(bottom=0)
+    above.set_ylabel("resident MiB")
+    above.set_title("Memory grows by the ids of the lines alone, and the rate stays", loc="left")
+    above.legend(loc="upper left")
+    below.plot([done / 1e6 for done, _ in rate], [per_s for _, per_s in rate], color=INK)
+    below.set_ylim(bottom=0)
+    below.set_ylabel("requests/s")
+    below.set_xlabel("million rows done")
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -96,6 +96,22 @@ def live_workers(server: Server) -> list[str]:
     client = server.client()
     names = [key.decode() for key in client.scan_iter(keys.WORKER_PREFIX + "*")]
     return [name for name in names if client.hget(name, "state") == b"ready"]
+
+
+class Memory(NamedTuple):
+    """What a process holds, and the most that it ever held."""
+
+    bytes: int
+    peak_bytes: int
+
+
+def memory_of(pid: int) -> Memory:
+    """The resident memory of a process as the kernel counts it; nothing once it has ended."""
+    try:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    except (FileNotFoundError, ProcessLookupError):
+        return Memory(0, 0)
+    return Memory(*(int(status.get(name, "0 kB").split()[0]) * 1024 for name in ("VmRSS", "VmHWM")))
 
 
 def descendants(pid: int) -> list[psutil.Process]:
