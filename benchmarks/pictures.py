@@ -52,13 +52,14 @@ def draw_memory(path: Path, samples: Sequence[MemorySample], *, rate: Sequence[t
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-    for role, color in zip(samples[-1].bytes, (INK, SOFT, MARK, "#5a7d7c"), strict=False):
+    roles = dict.fromkeys(role for sample in samples for role in sample.bytes)
+    for role, color in zip(roles, (INK, SOFT, MARK, "#5a7d7c"), strict=False):
         seen = [sample for sample in samples if role in sample.bytes]
         above.plot([s.done / 1e6 for s in seen], [s.bytes[role] / 2**20 for s in seen], color=color, label=role)
     above.set_ylim(bottom=0)
     above.set_ylabel("resident MiB")
     above.set_title("Memory grows by the ids of the lines alone, and the rate stays", loc="left")
-    above.legend(loc="upper left")
+    above.legend(loc="center right")
     below.plot([done / 1e6 for done, _ in rate], [per_s for _, per_s in rate], color=INK)
     below.set_ylim(bottom=0)
     below.set_ylabel("requests/s")
