@@ -24,6 +24,9 @@ or BAKEHOUSE_REDIS_URL the fleet that is there does the work.
 
 The same command again goes on with a job that stopped, and says again what a finished one came to. Ctrl-C once lets
 what runs finish; twice ends at once. Nothing is lost either way.
+
+Lines from standard input or a pipe, and those of a followed file, run as they come. A pipe that was cut is read on when
+the same command gets the same input again from its beginning; `producer resume` runs only what came of it.
 """,
     """Examples:
 
@@ -34,6 +37,8 @@ what runs finish; twice ends at once. Nothing is lost either way.
 * flags for vLLM: `producer run requests.jsonl --model Qwen/Qwen3-8B -- --max-model-len 8192`
 
 * a fleet: `producer run requests.jsonl -o results.jsonl --redis-url redis://head:6379/0`
+
+* lines as they come, until none has for ten minutes: `producer run --follow requests.jsonl --engine sim --until-idle 10m`
 """,
 )
 
@@ -41,7 +46,7 @@ ENQUEUE = Text(
     """Put the first part of a file of requests into Redis; prints the job id, and nothing else, on stdout.
 
 The rest follows as results come back, fed by a collector: `producer collect JOB`. The same command again enqueues
-nothing twice.
+nothing twice. Standard input and pipes are read to their end.
 """,
     """Examples:
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from common.errors import StoppedError
 from common.settings import Settings
 from producer.input_file import STDIN
 from producer.interrupts import Interrupts
@@ -33,12 +34,15 @@ def copying(directory: JobDirectory, *, settings: Settings, show: Show) -> Itera
             spooler.await_compared()
         try:
             yield spooler
-        except BaseException:
+        except BaseException as error:
+            spooler.interrupt()
             if copied.end() is None:
                 show.say(
                     f"{copied.described} was not read to its end; the same command reads on when it gets the same input"
                     " again from its beginning, producer resume runs only what has come"
                 )
+            if isinstance(error, StoppedError):
+                spooler.check()  # what stopped the copying has most likely stopped all else
             raise
 
 

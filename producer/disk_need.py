@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import BakehouseError
-from producer.disk import DiskError, journal_refused, write_refused
+from producer.disk import MAKE_ROOM, DiskError, journal_refused, write_refused
 from producer.job_directory import JobDirectory
 from producer.journal_reader import read_checkpoint
 from producer.journal_schema import LOG_BYTES
@@ -68,7 +68,7 @@ def saying_how_much(directory: JobDirectory) -> Iterator[None]:
             path = Path(os.fsdecode(error.filename)) if error.filename else directory.path
             raise write_refused(error, what="a file of the job", path=path) from error
     except DiskError as error:
-        if error.is_full:
+        if error.is_full and error.do == MAKE_ROOM:
             needed = max(LEAST_BYTES, needed_bytes(directory, on=error.path))
             error.do = f"make room: the job will write about {-(-needed // 2**20):,} MiB more there"
         raise

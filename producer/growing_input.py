@@ -55,7 +55,8 @@ class GrowingInput:
         if end is not None:
             self.size, self.ended = end.size, True
             return
-        self._input.check_copying()
+        if self._input.copying is not None:
+            self._input.copying.check()
         length = os.fstat(self._file.fileno()).st_size
         idle_s = min(now_s - self._looked_s, LONGEST_STEP_S)
         self._idle_s = self._idle_s + idle_s if length == self._length else 0.0

@@ -9,9 +9,8 @@ growing input ends. `lock` is held by the command that copies. `read` says what 
 import os
 import secrets
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 import orjson
 
@@ -38,6 +37,16 @@ class End(NamedTuple):
     """Set where the rest never came: how many lines did."""
 
 
+class Copying(Protocol):
+    """Copies the input in this process."""
+
+    def check(self) -> None:
+        """Raises what stopped it."""
+
+    def interrupt(self) -> None:
+        """End it: what comes from now on may be cut short by the same interrupt."""
+
+
 class JobInput:
     """One job's input, for every command that deals with it."""
 
@@ -50,8 +59,8 @@ class JobInput:
         self._read_path = folder / "read"
         self._known: dict[int, str] = {}
         self._noted_size = 0
-        self.check_copying: Callable[[], None] = lambda: None
-        """Raises what stopped the copying, where this process copies."""
+        self.copying: Copying | None = None
+        """Where this process copies it."""
 
     @property
     def grows(self) -> bool:
@@ -123,6 +132,11 @@ class JobInput:
             draft.unlink()
         sync_folder(self._folder)
         return self.end() or end
+
+    def interrupt_copying(self) -> None:
+        """End the copying, where this process copies."""
+        if self.copying is not None:
+            self.copying.interrupt()
 
     def copier(self) -> str | None:
         """Who copies it now; None where nobody does."""

@@ -60,13 +60,22 @@ class Minder:
     """Entered while `collector` runs. Afterwards `verdict` is why it was told to stop, None where nobody told it."""
 
     def __init__(
-        self, collector: Collector, *, job: str, interrupts: Interrupts, show: Show, embedded: Embedded | None
+        self,
+        collector: Collector,
+        *,
+        job: str,
+        interrupts: Interrupts,
+        show: Show,
+        embedded: Embedded | None,
+        on_interrupt: Callable[[], None],
     ) -> None:
+        """`on_interrupt` is called once, in the minder's thread."""
         self._collector = collector
         self._job = job
         self._interrupts = interrupts
         self._show = show
         self._embedded = embedded
+        self._on_interrupt = on_interrupt
         self._draining = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._mind, name="minder", daemon=True)
@@ -106,6 +115,7 @@ class Minder:
         return None
 
     def _begin_to_drain(self) -> None:
+        self._on_interrupt()
         if self._embedded is None:
             self._show.say("interrupted: the fleet keeps what it was given; its results wait in Redis")
             return

@@ -67,7 +67,8 @@ def resumable(job: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not isinstance(error, BakehouseError) or error.exit_code != ExitCode.REFUSED:
+        is_refused = isinstance(error, BakehouseError) and error.exit_code == ExitCode.REFUSED
+        if not is_refused and continue_line(job) not in getattr(error, "__notes__", ()):
             error.add_note(continue_line(job))
         raise
 
@@ -191,7 +192,14 @@ def _collect(
     stays: bool = False,
 ) -> Run:
     """Run `collector` under a minder. Raises what the minder told it to stop for, else what the collector raises."""
-    minder = Minder(collector, job=directory.spec.job, interrupts=interrupts, show=show, embedded=embedded)
+    minder = Minder(
+        collector,
+        job=directory.spec.job,
+        interrupts=interrupts,
+        show=show,
+        embedded=embedded,
+        on_interrupt=directory.input.interrupt_copying,
+    )
     began = time.monotonic()
     try:
         with interrupts.watched(), minder:

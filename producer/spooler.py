@@ -26,6 +26,8 @@ from producer.job_lock import JobLock
 
 TURN_S = 0.2
 """Whether to stop is looked at this often while nothing comes."""
+INTERRUPT_S = 0.5
+"""A pipe's end is believed after so long: an interrupt that ended its writer is known here by then."""
 _COPY = "the copy of the input"
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
@@ -46,7 +48,7 @@ class Spooler:
     def __enter__(self) -> Self:
         """Take the lock and begin. Raises `RefusedError` when another process copies this input."""
         self._held.enter_context(JobLock(self._input.lock_path))
-        self._input.check_copying = self.check
+        self._input.copying = self
         self._thread.start()
         return self
 
@@ -59,6 +61,10 @@ class Spooler:
         """Raises what stopped the copying before the input ended."""
         if self._error is not None:
             raise self._error
+
+    def interrupt(self) -> None:
+        """End it soon, without the end's mark: who writes into a pipe may have ended by the same interrupt."""
+        self._stop.set()
 
     def await_compared(self) -> None:
         """Block until what was copied before has come again. Raises `RefusedError` when it is not the same."""
@@ -76,7 +82,10 @@ class Spooler:
         try:
             with open_source(self._input.spec.input) as source, self._input.path.open("r+b", buffering=0) as copy:
                 tap = _Tap(source, stop=self._stop, until_idle_s=self._until_idle_s)
-                if self._copy(BufferedReader(tap, BLOCK_BYTES), copy, total=_plain_size(source)):
+                total = _plain_size(source)
+                if self._copy(BufferedReader(tap, BLOCK_BYTES), copy, total=total):
+                    if total is None and self._stop.wait(INTERRUPT_S):
+                        return
                     self._mark_end(copy)
         except BakehouseError as error:
             self._error = error

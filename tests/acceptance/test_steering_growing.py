@@ -1,0 +1,269 @@
+"""Input that grows while its job runs, by real processes: a pipe written slowly, a followed file, each cut short."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from producer.job_directory import JobDirectory
+from tests.jobs import check_whole, only_job, wait_for_results
+from tests.processes import environment, producer_command, read_results, run_producer, started, started_worker
+from tests.servers import VALKEY, Server
+from tests.waiting import wait_until
+
+QUICK = ("--linger", "0.2")
+SIMULATED = ("--engine", "sim", "--sim-profile", "zero")
+
+
+def line_of(number: int) -> bytes:
+    """The request `r-NUMBER`."""
+    return json.dumps({"custom_id": f"r-{number}", "prompt": f"say {number}", "max_tokens": 8}).encode() + b"\n"
+
+
+def lines_of(numbers: range) -> bytes:
+    return b"".join(map(line_of, numbers))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with one quick worker that serves any name."""
+    folder = tmp_path_factory.mktemp("node")
+    server = Server(VALKEY, folder / "data").start()
+    with started_worker(server, *SIMULATED, log=folder / "worker.log"):
+        yield server
+    server.stop()
+
+
+class Growing:
+    """One job whose input grows, on a fleet, and its command."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.folder, self.server = folder, server
+        self.jobs, self.output, self.source = folder / "jobs", folder / "out.jsonl", folder / "in.jsonl"
+        self.log = folder / "run.log"
+        self.place = ("--jobs", self.jobs, "--redis-url", server.url)
+
+    def arguments(self, verb: str, *arguments: object) -> list[object]:
+        """`VERB ARGUMENTS` of this job."""
+        return [verb, *arguments, "-o", self.output, "--model", "m", *self.place, *QUICK]
+
+    @contextmanager
+    def piped(self, verb: str = "run", *more: object) -> Iterator[tuple["subprocess.Popen[bytes]", IO[bytes]]]:
+        """The command reading a pipe, and the pipe's other end; killed at the end."""
+        with self.log.open("ab") as log:
+            run = subprocess.Popen(
+                producer_command(*self.arguments(verb, "-", *more)),
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+        assert run.stdin is not None
+        try:
+            yield run, run.stdin
+        finally:
+            run.kill()
+            run.wait()
+            print(self.log.read_text()[-3000:])
+
+    @contextmanager
+    def following(self, verb: str = "run", *more: object) -> Iterator["subprocess.Popen[bytes]"]:
+        """The command following the file."""
+        with started(producer_command(*self.arguments(verb, "--follow", self.source, *more)), log=self.log) as run:
+            yield run
+
+    def append(self, numbers: range) -> None:
+        """Let the followed file grow."""
+        with self.source.open("ab") as file:
+            file.write(lines_of(numbers))
+
+    def await_results(self, run: "subprocess.Popen[bytes]", least: int) -> None:
+        """Block until the ordered file has so many lines."""
+        wait_for_results(self.output, run, at_least=least, log=self.log)
+
+    def await_end(self, run: "subprocess.Popen[bytes]", code: int) -> str:
+        """Block until the command ends, as it should; returns what it said."""
+        assert run.wait(30) == code, self.log.read_text()
+        return " ".join(self.log.read_text().split())
+
+    def again(self, *more: object, content: bytes | None = None) -> "subprocess.CompletedProcess[str]":
+        """`run` on standard input, or on the followed file where there is none, to its end."""
+        source = ["--follow", self.source] if content is None else ["-"]
+        ended = subprocess.run(
+            producer_command(*self.arguments("run", *source, *more)),
+            env=environment(),
+            input=content,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+@pytest.fixture
+def growing(tmp_path: Path, server: Server) -> Growing:
+    return Growing(tmp_path, server)
+
+
+def test_results_come_while_a_pipe_is_still_written(growing: Growing) -> None:
+    with growing.piped() as (run, pipe):
+        for number in range(3):
+            pipe.write(line_of(number))
+            pipe.flush()
+            growing.await_results(run, number + 1)
+        counts = json.loads(run_producer("status", only_job(growing.jobs), "--json", *growing.place).stdout)["jobs"][0]
+        assert counts["total"] is None, "the end is not known yet"
+        pipe.write(line_of(3)[:-1])
+        pipe.close()
+        growing.await_end(run, 0)
+    check_whole(growing.output, 4)
+
+
+def test_a_torn_line_waits_for_its_end(growing: Growing) -> None:
+    with growing.piped() as (run, pipe):
+        pipe.write(line_of(0) + line_of(1)[:20])
+        pipe.flush()
+        growing.await_results(run, 1)
+        pipe.write(line_of(1)[20:])
+        pipe.flush()
+        growing.await_results(run, 2)
+        pipe.close()
+        growing.await_end(run, 0)
+    check_whole(growing.output, 2)
+
+
+def test_killed_while_a_pipe_is_written_and_given_it_again(growing: Growing) -> None:
+    with growing.piped() as (run, pipe):
+        pipe.write(lines_of(range(5)))
+        pipe.flush()
+        growing.await_results(run, 5)
+        run.kill()
+        run.wait()
+    before = growing.output.read_bytes()
+    differing = growing.again(content=line_of(7) + lines_of(range(1, 9)))
+    assert differing.returncode == 2, differing.stderr
+    assert "--fresh" in differing.stderr
+    shorter = growing.again(content=lines_of(range(4)))
+    assert shorter.returncode == 2, shorter.stderr
+    ended = growing.again(content=lines_of(range(9)))
+    assert ended.returncode == 0, ended.stderr
+    assert growing.output.read_bytes().startswith(before), "a line that could be read has changed"
+    check_whole(growing.output, 9)
+    assert only_job(growing.jobs)
+
+
+def test_resume_does_without_what_never_came(growing: Growing) -> None:
+    with growing.piped() as (run, pipe):
+        pipe.write(lines_of(range(5)) + line_of(5)[:20])
+        pipe.flush()
+        growing.await_results(run, 5)
+        run.send_signal(signal.SIGINT)
+        said = growing.await_end(run, 130)
+        assert "standard input was not read to its end" in said
+        assert said.endswith(f"continue: producer resume {only_job(growing.jobs)}")
+    ended = run_producer("resume", only_job(growing.jobs), *growing.place)
+    assert ended.returncode == 1, ended.stderr
+    said = " ".join(ended.stderr.split())
+    assert "ended early: 6 lines came by standard input and are run, the rest never came" in said
+    results = read_results(growing.output)
+    assert [result["custom_id"] for result in results[:5]] == [f"r-{number}" for number in range(5)]
+    assert results[5]["error"]["code"] == "invalid_json"
+    again = growing.again(content=lines_of(range(9)))
+    assert again.returncode == 2, "the rest was done without"
+    assert "--fresh" in again.stderr
+
+
+def test_a_followed_file_ends_when_it_is_idle(growing: Growing) -> None:
+    growing.append(range(3))
+    with growing.following("run", "--until-idle", "3s") as run:
+        growing.await_results(run, 3)
+        growing.append(range(3, 8))
+        growing.await_results(run, 8)
+        growing.await_end(run, 0)
+    check_whole(growing.output, 8)
+    growing.append(range(8, 9))
+    again = growing.again("--until-idle", "3s")
+    assert again.returncode == 0, again.stderr
+    assert "was finished before" in again.stderr
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_a_followed_file_goes_on_after_its_command_was_stopped(growing: Growing, signum: signal.Signals) -> None:
+    growing.append(range(3))
+    with growing.following() as run:
+        growing.await_results(run, 3)
+        wait_until(
+            lambda: f"waiting for lines in {growing.source}" in " ".join(growing.log.read_text().split()),
+            timeout_s=15,
+            description="it says what it waits for",
+        )
+        run.send_signal(signum)
+        growing.await_end(run, 130 if signum == signal.SIGINT else -signum)
+    content = growing.source.read_bytes()
+    for changed in (content[:-1], content.replace(b"say 1", b"say 2")):
+        growing.source.write_bytes(changed)
+        refused = growing.again("--until-idle", "1s")
+        assert refused.returncode == 2, refused.stderr
+        assert "--fresh" in refused.stderr
+    growing.source.write_bytes(content)
+    growing.append(range(3, 6))
+    ended = growing.again("--until-idle", "1s")
+    assert ended.returncode == 0, ended.stderr
+    check_whole(growing.output, 6)
+
+
+def test_a_followed_file_that_is_replaced_stops_the_job(growing: Growing) -> None:
+    growing.append(range(3))
+    with growing.following() as run:
+        growing.await_results(run, 3)
+        growing.source.rename(growing.folder / "in.jsonl.1")
+        growing.append(range(3, 5))
+        said = growing.await_end(run, 3)
+    assert "was moved or replaced" in said
+    assert growing.again().returncode == 2
+    os.replace(growing.folder / "in.jsonl.1", growing.source)
+    assert growing.again("--until-idle", "1s").returncode == 0
+    check_whole(growing.output, 3)
+
+
+def test_enqueue_feeds_a_pipe_to_its_end(growing: Growing) -> None:
+    """A collector of another process takes up what it left."""
+    with growing.piped("enqueue") as (run, pipe):
+        pipe.write(lines_of(range(5)))
+        pipe.flush()
+        wait_until(lambda: fed(growing) >= 5, timeout_s=30, description="what came is fed")
+        assert run.poll() is None, "its input has not ended"
+        pipe.write(lines_of(range(5, 9)))
+        pipe.close()
+        growing.await_end(run, 0)
+    ended = run_producer("collect", only_job(growing.jobs), *growing.place)
+    assert ended.returncode == 0, ended.stderr
+    check_whole(growing.output, 9)
+
+
+def test_enqueue_of_a_followed_file_leaves_the_rest_to_the_collector(growing: Growing) -> None:
+    growing.append(range(3))
+    with growing.following("enqueue") as run:
+        said = growing.await_end(run, 0)
+    assert "will be fed by a collector" in said
+    growing.append(range(3, 6))
+    job = only_job(growing.jobs)
+    with started(producer_command("collect", job, *growing.place), log=growing.folder / "collect.log") as collector:
+        growing.await_results(collector, 6)
+        growing.append(range(6, 7))
+        growing.await_results(collector, 7)
+    check_whole(growing.output, 7)
+
+
+def fed(growing: Growing) -> int:
+    """Lines that the job has fed so far."""
+    if not JobDirectory.list_all(growing.jobs):
+        return 0
+    job = json.loads(run_producer("status", only_job(growing.jobs), "--json", *growing.place).stdout)["jobs"][0]
+    return int(job["fed"] or 0)
