@@ -17,12 +17,13 @@ from producer.cli_options import (
     InputOptions,
     PauseOptions,
     PlaceOptions,
+    RerunOptions,
     ResumeOptions,
     RunOptions,
     StatusOptions,
     WaitOptions,
 )
-from producer.cli_texts import CANCEL, COLLECT, ENQUEUE, GET, PAUSE, RESUME, RUN, STATUS, SUMMARY, WAIT, Text
+from producer.cli_texts import CANCEL, COLLECT, ENQUEUE, GET, PAUSE, RERUN, RESUME, RUN, STATUS, SUMMARY, WAIT, Text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,6 +102,15 @@ def resume(options: ResumeOptions) -> None:
         report(found, options, console)
     else:
         answer(found)
+
+
+def rerun(options: RerunOptions) -> None:
+    """`producer rerun`."""
+    from producer.progress import make_show
+    from producer.rerun import rerun
+
+    console = stderr()
+    report(rerun(options, make_show(console)), options, console)
 
 
 def wait(options: WaitOptions) -> None:
@@ -188,6 +198,7 @@ _add(CollectOptions, collect, COLLECT)
 _add(PauseOptions, pause, PAUSE)
 _add(ResumeOptions, resume, RESUME)
 _add(CancelOptions, cancel, CANCEL)
+_add(RerunOptions, rerun, RERUN)
 _add(WaitOptions, wait, WAIT)
 _add(StatusOptions, status, STATUS)
 _add(GetOptions, get, GET)

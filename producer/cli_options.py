@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EMBEDDED = "The embedded worker (only where no Redis is given)"
 LIMITS = "Limits"
+WHICH = "Which results (default: all that are not 200)"
 PLACES = "Where"
 
 
@@ -206,6 +207,23 @@ class CancelOptions(JobOptions, OwnerOptions):
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(JobOptions, OwnerOptions):
     """`resume`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerunOptions(JobOptions, OwnerOptions):
+    """`rerun`: which results of a finished job are asked for again."""
+
+    code: Annotated[
+        list[str] | None, typer.Option(help="Those with this error code; several may be given.", rich_help_panel=WHICH)
+    ] = None
+    status: Annotated[
+        list[str] | None,
+        typer.Option(help="Those with this status, 503, or of this class, 5xx; several.", rich_help_panel=WHICH),
+    ] = None
+    ids: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Those whose custom_id is a line of FILE.", rich_help_panel=WHICH),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

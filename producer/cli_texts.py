@@ -105,6 +105,28 @@ own Redis and worker along brings them along again. A finished job only says wha
 """,
 )
 
+RERUN = Text(
+    """Run requests of a finished job once more, in the same job; on its own host, in the foreground.
+
+Without an option all that are not 200. Options narrow each other: `--code timeout --ids FILE` is what timed out among
+the ids in FILE. Lines that never became a request are left out, and said.
+
+The ordered file, errors.jsonl, the counts and the exit code become what they are then; the ordered file from before
+is kept as results.1.jsonl, the next one as results.2.jsonl. What stopped in its middle goes on by the same command,
+or by `producer resume JOB`.
+""",
+    """Examples:
+
+* what failed: `producer rerun nightly-2026-11-30`
+
+* after a bad deploy: `producer rerun nightly-2026-11-30 --status 5xx`
+
+* one kind of failure: `producer rerun nightly-2026-11-30 --code timeout --code worker_lost`
+
+* good ones too, by name: `producer rerun nightly-2026-11-30 --ids ids.txt`
+""",
+)
+
 STATUS = Text(
     """How jobs stand, and which workers are live: from any host that reaches Redis, else from the folder of jobs.""",
     """Examples:

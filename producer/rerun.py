@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import RefusedError
+from producer.cli_options import RerunOptions
+from producer.disk_need import saying_how_much
 from producer.job_directory import JobDirectory
+from producer.jobs import finish, read_summary
 from producer.journal import Journal
 from producer.journal_reader import read_checkpoint
 from producer.output import check_finished
+from producer.progress import Show
 from producer.rewriting import kept_path
 from producer.selection import Selection
+from producer.session import resumable
+from producer.summary import Summary
 
 
 class Begun(NamedTuple):
@@ -35,6 +41,20 @@ class Begun(NamedTuple):
         if self.left_out:
             kinds = ", ".join(f"{code} {number:,}" for code, number in sorted(self.left_out.items()))
             yield f"left out: {sum(self.left_out.values()):,} lines that never became a request ({kinds})"
+
+
+def rerun(options: RerunOptions, show: Show) -> Summary:
+    """Run the selected requests of a finished job once more, until it is done again."""
+    settings = options.settings()
+    directory = JobDirectory.open(settings.jobs, options.job)
+    directory.check_input_unchanged()
+    selection = Selection.make(options.code or (), options.status or ())
+    with resumable(options.job), saying_how_much(directory):
+        begun = begin_rerun(directory, selection, ids=options.ids)
+    for line in begun.describe():
+        show.say(line)
+    nothing = None if begun.requests else read_summary(directory)
+    return nothing or finish(directory, settings=settings, show=show)
 
 
 def begin_rerun(directory: JobDirectory, selection: Selection, *, ids: Path | None) -> Begun:
