@@ -264,6 +264,8 @@ class Collector:
                 self._receiver.receive()
             if self._state == "open" and not self._endurance.failures:
                 self._pacing.leave(now_s=time.monotonic())
+            if self._helm.course.state != "done":
+                self._notice.renew(now_s=time.monotonic())
         with suppress(DiskError), self._journal.writing():
             self._journal.forget_pending(below=self._output.synced_frontier)
         self._figures.show()

@@ -26,7 +26,8 @@ class Summary:
     def to_json(self) -> dict[str, Any]:
         """The same in one flat object."""
         fields = asdict(self)
-        return {**fields, **fields.pop("counts")}
+        counts = fields.pop("counts")
+        return {**fields, **counts}
 
 
 def print_summary(summary: Summary, console: Console) -> None:

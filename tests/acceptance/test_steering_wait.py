@@ -149,3 +149,22 @@ def test_what_it_does_not_wait_for(place: Place) -> None:
         assert (early.returncode, f"job {JOB} is in_progress after 0 s" in early.stderr) == (3, True), early.stderr
     late = run_producer("wait", JOB, "--timeout", "1.5s", *place.own)
     assert (late.returncode, "no collector is alive" in late.stderr) == (3, True), late.stderr
+
+
+def test_a_pause_ends_it_with_the_reason_and_a_cancel_with_1(place: Place) -> None:
+    place.enqueue("--model", "m")
+    with place.waiting(*place.own, name="own") as own, place.waiting(*place.elsewhere, "--json", name="far") as far:
+        far.await_said("waiting for job")
+        assert run_producer("pause", JOB, *place.own).returncode == 0
+        assert (own.end(20), far.end(20)) == (3, 3)
+    shown = far.log.read_text()
+    report = json.loads(shown[shown.index("{") : shown.rindex("}") + 1])
+    assert (report["state"], report["fed"], report["exit_code"]) == ("paused", ROWS, 3)
+    for waiter in (own, far):
+        assert "paused: asked for by producer pause" in waiter.log.read_text()
+        assert waiter.log.read_text().rstrip().endswith(f"continue: producer resume {JOB}")
+    assert run_producer("cancel", JOB, *place.own).returncode == 0
+    for where in (place.own, place.elsewhere):
+        over = run_producer("wait", JOB, "--json", *where)
+        summary = json.loads(over.stdout)
+        assert (over.returncode, summary["state"], summary["failures"]) == (1, "cancelled", {"cancelled": ROWS})
