@@ -198,6 +198,14 @@ class Claims:
 
     # ---- anybody
 
+    def states(self, jobs: Sequence[str]) -> list[str]:
+        """The state of each of `jobs`; NOJOB where Redis knows no such job."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for job in jobs:
+                pipe.hget(keys.info(job), "state")
+            found = pipe.execute() if jobs else []
+        return ["NOJOB" if state is None else state.decode() for state in found]
+
     def ask(self, job: str, want: str) -> AskAnswer:
         """Leave a wish, `<verb>:<nonce>`, for the job's collector. CANCEL: one to cancel it stands unheard."""
         return cast(AskAnswer, self._word("ask", [keys.info(job)], [want]))

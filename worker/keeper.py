@@ -127,6 +127,8 @@ class Keeper:
         if now >= self._renew_at:
             self._renew_at = now + self._renew_s
             self.renew()
+        else:
+            self._heed()
         for hold in self.holds():
             if hold.orphaned_at is not None and not hold.is_over and now >= hold.next_reclaim_at:
                 with hold.lock:
@@ -160,6 +162,14 @@ class Keeper:
                 else:
                     self._orphan(hold)
                 if renewal.state in STOP_STATES:
+                    hold.abandon(hold.whole)
+
+    def _heed(self) -> None:
+        """Stop what runs of jobs that are cancelled: whoever cancels one waits for less than a renewal."""
+        running = _by_job(hold for hold in self.holds() if hold.is_wanted)
+        for (_, holds), state in zip(running, self._claims.states([job for job, _ in running]), strict=True):
+            if state in STOP_STATES:
+                for hold in holds:
                     hold.abandon(hold.whole)
 
     def _run(self, woken: threading.Event) -> None:

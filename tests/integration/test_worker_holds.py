@@ -180,7 +180,10 @@ def test_a_solo_is_never_claimed_again(job: Job, worker: WorkerParts) -> None:
     assert (job.stage(), worker.engine.unfinished()) == ("READY", 0)
 
 
-def test_cancelling_stops_publishes_and_releases(job: Job, worker: WorkerParts) -> None:
+@pytest.mark.parametrize("renewing", [True, False])
+def test_cancelling_stops_publishes_and_releases(job: Job, worker: WorkerParts, renewing: bool) -> None:
+    """Also between two renewals, which come seldom."""
+    worker.keeper._renew_at = 0.0 if renewing else float("inf")
     job.offer(make_batch(2, tokens=[1, LONG]))
     done = worker.take()
     begin(worker, 1)
