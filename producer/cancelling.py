@@ -48,10 +48,10 @@ class Cancelling:
     @property
     def waits_for(self) -> str | None:
         """What must happen before the rest can be cancelled."""
-        if self._is_shut or self._sealed_at is not None:
-            return None
         held = self._janitor.held
-        return "workers to hear of it" if held is None else f"workers to give back {held:,} micro-batches"
+        if self._is_shut or self._sealed_at is not None or held == 0:
+            return None
+        return f"cancelling: workers still hold {'some' if held is None else f'{held:,}'} micro-batches"
 
     def step(self) -> int:
         """Do what can be done now; returns how many requests got their result or their place in the ordered file.
