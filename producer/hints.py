@@ -6,7 +6,6 @@ needs no declaration before the next one arrives.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 import redis
 from celery import Celery
@@ -56,7 +55,7 @@ class Hints:
         for batch in batches:
             by_queue[route(batch.row.model)].append(batch)
         for queue, left in by_queue.items():
-            room = max(0, MOST_LEFT - cast(int, client.llen(self._list_of(queue, self._left_priority))))
+            room = max(0, MOST_LEFT - client.llen(self._list_of(queue, self._left_priority)))
             self._send([(batch, Hint(now_s, queue, self._left_priority)) for batch in left[:room]], reason="left")
 
     def _send(self, noted: Sequence[tuple[OpenMicroBatch, Hint]], *, reason: str) -> None:

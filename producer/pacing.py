@@ -64,7 +64,7 @@ class Pacing:
         if waiting:
             unclaimed = self._unclaimed(unclaimed)
         requests = sum(batch.missing for batch in unclaimed)
-        room = bound.room(requests, least=job.fleet.capacity(model) or job.spec.batch_size, most=most, now_s=now_s)
+        room = bound.room(requests, least=job.fleet.capacity(model), most=most, now_s=now_s)
         chosen = _choose(waiting, room=room, at_least_one=not requests)
         self._send(chosen, now_s=now_s, reason="new")
         requests += sum(batch.missing for batch in chosen)
