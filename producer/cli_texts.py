@@ -52,7 +52,7 @@ nothing twice. Standard input and pipes are read to their end.
 
 * `JOB=$(producer enqueue requests.jsonl -o results.jsonl --redis-url redis://head:6379/0)`
 
-* a name of your own: `producer enqueue requests.jsonl --job-id nightly-2026-11-30`
+* a name of your own: `producer enqueue requests.jsonl --job-id nightly-2026-11-30 --tag team=search`
 """,
 )
 

@@ -36,11 +36,12 @@ in Redis by the served model's name: to scale, run the same command on one more 
 again after 1, 2, 4 ... 60 s; the work it held goes to the others.
 
 Ctrl-C or SIGTERM drains: no more work is taken, what runs may finish for --drain-timeout seconds, the rest goes back to
-the queue. A second Ctrl-C aborts what runs. Nothing is lost either way.
+the queue. A second Ctrl-C aborts what runs. Nothing is lost either way. With --exit-when-idle a node drains by itself
+when none of its workers has had work for so long.
 
-Exit codes: 0 drained · 2 refused before any work (flags, a Redis that would evict work) · 3 gave up (3 failed starts
-in a row, 6 deaths with work held and no result between, an engine that can never start so, no Redis) · 130 after a
-second Ctrl-C.
+Exit codes: 0 drained, or idle · 2 refused before any work (flags, a Redis that would evict work) · 3 gave up (3 failed
+starts in a row, 6 deaths with work held and no result between, an engine that can never start so, no Redis) · 130 after
+a second Ctrl-C.
 """
 
 START_EXAMPLES = """Examples:
@@ -52,6 +53,9 @@ START_EXAMPLES = """Examples:
 
 * four GPUs an engine, vLLM's own flags:
   `worker start --model /models/big --tensor-parallel-size 4 -- --max-model-len 8192`
+
+* a rented node, which leaves when there is nothing to do:
+  `worker start --model Qwen/Qwen3-8B --exit-when-idle 10m`
 
 * a simulated engine, no GPU, no model: `worker start --engine sim --workers 2`
 """

@@ -12,7 +12,7 @@ from producer.session import resumable
 from tests.processes import environment, producer_command
 
 HEAVY = ("celery", "kombu", "redis", "pydantic", "psutil", "prometheus_client", "yaml")
-VERBS = ("run", "enqueue", "collect", "resume", "status", "get")
+VERBS = ("run", "enqueue", "collect", "pause", "resume", "cancel", "rerun", "wait", "status", "get")
 
 
 def test_help_waits_for_nothing_heavy() -> None:
