@@ -7,7 +7,6 @@ never have been judged, and is read as if for the first time.
 import os
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 
 import orjson
 
@@ -27,14 +26,16 @@ class Again:
         self._rows: deque[AgainRow] = deque()
         self._read_below = 0
         self._unread = job.journal.again_left()
-        self._output = os.open(Path(job.directory.output_path), os.O_RDONLY | os.O_CLOEXEC)
+        self._output = -1
+        """Opened when a line of it is asked for: once all is fed, it may have another name for a moment."""
         self.grows, self.awaited = False, None
         self.exhausted = False
         """Whether all of them have been read."""
 
     def close(self) -> None:
         """Close the ordered file."""
-        os.close(self._output)
+        if self._output >= 0:
+            os.close(self._output)
 
     def read(self) -> tuple[int, Taken | None] | None:
         """The next request: its line's bytes, and what it is now. None: there is none left.
@@ -86,6 +87,8 @@ class Again:
         return self._job.models.choose if before is None else lambda named: named or before
 
     def _model_before(self, row: AgainRow) -> str | None:
+        if self._output < 0:
+            self._output = os.open(self._job.directory.output_path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             model = orjson.loads(os.pread(self._output, row.out_length, row.out_offset))["meta"]["model"]
         except (ValueError, KeyError, TypeError):  # somebody has edited the ordered file in place
