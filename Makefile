@@ -28,8 +28,8 @@ test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow one
 test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone: contract, cases, deaths, failed starts, signals
 	@$(RUN) -m pytest $(ENGINE_TESTS:%=tests/acceptance/test_%.py)
 
-cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble
-	@$(RUN) -m pytest tests/acceptance -m case -v --no-header
+cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble, the big ones in full
+	@FULL_CASES=1 $(RUN) -m pytest tests/acceptance -m case -v --no-header
 
 check: $(VENV)/.dev lint types layers sizes test  ## the one gate
 
