@@ -142,7 +142,7 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
             "health_check_interval": 8,
             "priority_steps": sorted({REDELIVERY_PRIORITY, *PRIORITIES.values(), *LEFT_PRIORITIES.values()}),
             "sep": "\x06\x16",
-            "queue_order_strategy": "priority",
+            "queue_order_strategy": "round_robin",  # within a priority; else one build's queue would wait for another
         },
     )
     return app

@@ -59,6 +59,11 @@ class Fleet(NamedTuple):
             for digest in (None, worker.digest)
         )
 
+    def only_digest(self, name: str) -> str | None:
+        """The build that all workers of `name` have; None where there are several, or nobody."""
+        digests = {worker.digest for worker in self.workers if name in worker.models}
+        return digests.pop() if len(digests) == 1 else None
+
     def served_as(self, model: str) -> str:
         """The name under which `model` is asked for: its own, or `*` where only workers that serve any name live."""
         names = self.names
@@ -81,9 +86,12 @@ def read_fleet(client: redis.Redis) -> Fleet:
 
 
 def route(model: str, fleet: Fleet, digests: Mapping[str, str]) -> str:
-    """The queue for a micro-batch of `model`: of the pinned build where this job has pinned one."""
+    """The queue for a micro-batch of `model`: of the pinned build, else of the only one there is.
+
+    So jobs that the same workers serve wait in one queue, and share them.
+    """
     served = model if model in digests else fleet.served_as(model)
-    return keys.queue(served, digests.get(served))
+    return keys.queue(served, digests.get(served) or fleet.only_digest(served))
 
 
 class ModelChoice:

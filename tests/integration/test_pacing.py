@@ -128,7 +128,7 @@ def test_hints_that_are_lost_while_others_keep_the_queue_full_are_repeated_one_b
     bench: Bench, idle: FakeEngineWorker, valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("producer.hint_bound.FIRST_NUDGE_S", 0.5)
-    key = f"{keys.queue('m')}{SEPARATOR}{NORMAL}"
+    key = f"{keys.queue('m', 'd1')}{SEPARATOR}{NORMAL}"
     running = Running(bench.collector())
     wait_until(lambda: hints(valkey, NORMAL) == TARGET // SIZE, timeout_s=10, description="two are hinted")
     stranger = valkey.rpop(key)

@@ -8,8 +8,10 @@ from producer.fleet import Fleet, ModelChoice, Worker, route
 from producer.outcome import exit_code_of, status_of
 
 
-def fleet(*models: str, digest: str = "d") -> Fleet:
-    return Fleet(tuple(Worker(f"w-{model}", (model,), digest, "ready", 8) for model in models))
+def fleet(*models: str) -> Fleet:
+    """A worker for each of `models`, `name` or `name@build`."""
+    parts = (model.partition("@") for model in models)
+    return Fleet(tuple(Worker(f"w-{n}", (name,), build or "d", "ready", 8) for n, (name, _, build) in enumerate(parts)))
 
 
 @pytest.mark.parametrize(
@@ -48,12 +50,14 @@ def test_nothing_is_known_without_a_name_and_a_worker() -> None:
 @pytest.mark.parametrize(
     ("live", "pinned", "queue"),
     [
-        pytest.param(("m",), {}, "bakehouse.q.m", id="by name"),
+        pytest.param(("m", "m", "n@e"), {}, "bakehouse.q.m@d", id="by name, of the only build"),
+        pytest.param(("m", "m@e"), {}, "bakehouse.q.m", id="by name, of two builds"),
         pytest.param((), {}, "bakehouse.q.m", id="nobody there"),
-        pytest.param(("*",), {}, "bakehouse.q.*", id="any name"),
-        pytest.param(("*", "m"), {}, "bakehouse.q.m", id="its name goes before any name"),
-        pytest.param(("m",), {"m": "d"}, "bakehouse.q.m@d", id="pinned"),
-        pytest.param(("m",), {"m": ""}, "bakehouse.q.m", id="used before, any build"),
+        pytest.param(("*",), {}, "bakehouse.q.*@d", id="any name"),
+        pytest.param(("*", "m@e"), {}, "bakehouse.q.m@e", id="its name goes before any name"),
+        pytest.param(("m", "m@e"), {"m": "d"}, "bakehouse.q.m@d", id="pinned"),
+        pytest.param(("m", "m@e"), {"m": ""}, "bakehouse.q.m", id="used before, any build"),
+        pytest.param(("m",), {"m": ""}, "bakehouse.q.m@d", id="used before, any build, and there is one"),
         pytest.param(("*",), {"*": "d"}, "bakehouse.q.*@d", id="any name, pinned"),
         pytest.param(("*",), {"m": "d"}, "bakehouse.q.m@d", id="pinned by name, now only any name"),
     ],
@@ -65,6 +69,8 @@ def test_route(live: tuple[str, ...], pinned: dict[str, str], queue: str) -> Non
 def test_capacity_leaves_out_those_that_drain() -> None:
     workers = (Worker("a", ("m",), "d", "ready", 8), Worker("b", ("m",), "d", "draining", 8))
     assert Fleet(workers).capacity() == 8
+    both = Fleet((*workers, Worker("c", ("n", "*"), "d", "starting", 4)))
+    assert [both.capacity(model) for model in ("m", "n", "x")] == [8, 4, 4]
     assert Fleet(workers).queues() == {"bakehouse.q.m", "bakehouse.q.m@d"}
 
 
