@@ -26,6 +26,8 @@ RESTART_S = 30
 STEADINESS = 0.9
 STEADY_ROWS = 100_000
 """Fewer end too soon for a rate over time."""
+SIZES = [10_000, 1_000_000, 10_000_000]
+"""Rows, unless others are asked for."""
 LARGE_BYTES = 32 * 1024
 LARGE_BASE = 10_000
 """Rows that large ones are compared with."""
@@ -62,7 +64,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--picture", type=Path, help="where to draw, e.g. docs/pictures/memory.png")
     arguments = parser.parse_args()
     if not arguments.rows and not arguments.large:
-        parser.error("give --rows or --large")
+        arguments.rows = SIZES
     return arguments
 
 

@@ -78,7 +78,7 @@ def _run(folder: Path, server: Server, shape: Shape, source: Path, output: Path)
             at = follower.checkpoint() or at
             again_s = time.monotonic()
             with _producer(command, follower, folder) as second:
-                _await(follower, lambda stands: stands.counts.done > at.counts.done, second)
+                _await(follower, lambda stands: stands.counts.done > at.counts.done or stands.state == "done", second)
                 received_s = time.monotonic() - again_s
                 _await(
                     follower,
