@@ -80,12 +80,12 @@ class Spooler:
 
     def _run(self) -> None:
         try:
-            with open_source(self._input.spec.input) as source, self._input.path.open("r+b", buffering=0) as copy:
-                tap = _Tap(source, stop=self._stop, until_idle_s=self._until_idle_s)
-                total = _plain_size(source)
-                if self._copy(BufferedReader(tap, BLOCK_BYTES), copy, total=total):
-                    if total is None and self._stop.wait(INTERRUPT_S):
-                        return
+            with self._input.path.open("r+b", buffering=0) as copy:
+                with open_source(self._input.spec.input) as source:
+                    tap = _Tap(source, stop=self._stop, until_idle_s=self._until_idle_s)
+                    total = _plain_size(source)
+                    has_ended = self._copy(BufferedReader(tap, BLOCK_BYTES), copy, total=total)
+                if has_ended and (total is not None or not self._stop.wait(INTERRUPT_S)):
                     self._mark_end(copy)
         except BakehouseError as error:
             self._error = error

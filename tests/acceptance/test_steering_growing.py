@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -259,6 +260,46 @@ def test_enqueue_of_a_followed_file_leaves_the_rest_to_the_collector(growing: Gr
         growing.append(range(6, 7))
         growing.await_results(collector, 7)
     check_whole(growing.output, 7)
+
+
+def test_a_cancel_ends_a_pipe_and_a_followed_file(growing: Growing) -> None:
+    """Nobody writes any more, and nobody closes the pipe: what is there is all of it."""
+    with growing.piped() as (run, pipe):
+        pipe.write(lines_of(range(3)) + b"torn")
+        pipe.flush()
+        growing.await_results(run, 3)
+        said = run_producer("cancel", only_job(growing.jobs), *growing.place)
+        assert said.returncode in (0, 1), said.stderr
+        growing.await_end(run, 1)
+    results = read_results(growing.output)
+    assert [result["line"] for result in results] == [1, 2, 3, 4]
+    assert results[3]["error"]["code"] == "invalid_json"
+    growing.output = growing.folder / "followed.jsonl"
+    growing.append(range(2))
+    with growing.following() as run:
+        growing.await_results(run, 2)
+        (job,) = (each.spec.job for each in JobDirectory.list_all(growing.jobs) if each.spec.follow)
+        run_producer("cancel", job, *growing.place)
+        growing.await_end(run, 1)
+    check_whole(growing.output, 2)
+
+
+def test_a_terminal_is_read_until_ctrl_d(growing: Growing) -> None:
+    keyboard, terminal = pty.openpty()
+    with growing.log.open("ab") as log:
+        command = producer_command(*growing.arguments("run", "-"))
+        run = subprocess.Popen(command, env=environment(), stdin=terminal, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: "until Ctrl-D" in growing.log.read_text(), timeout_s=30, description="it says what it reads")
+        os.write(keyboard, line_of(0))
+        growing.await_results(run, 1)
+        os.write(keyboard, b"\x04")
+        growing.await_end(run, 0)
+    finally:
+        run.kill()
+        os.close(keyboard)
+        os.close(terminal)
+    check_whole(growing.output, 1)
 
 
 def fed(growing: Growing) -> int:

@@ -34,6 +34,14 @@ class Pipe:
         """Its other end; where the spooler is to see that it is closed, it must be open already."""
         return open(os.open(self.name, os.O_RDWR), "wb", buffering=0)
 
+    def is_deserted(self) -> bool:
+        """Whether nobody reads it any more."""
+        try:
+            os.close(os.open(self.name, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return True
+        return False
+
     def copied(self) -> bytes:
         return self.input.path.read_bytes()
 
@@ -127,12 +135,14 @@ def test_two_at_once_are_refused(pipe: Pipe) -> None:
         Spooler(pipe.input, until_idle_s=0).__enter__()
 
 
-def test_an_end_that_comes_with_an_interrupt_is_not_believed(pipe: Pipe) -> None:
+def test_an_end_that_comes_with_an_interrupt_is_not_believed(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends who writes into the pipe, too."""
+    monkeypatch.setattr("producer.spooler.INTERRUPT_S", 30.0)
     with Spooler(pipe.input, until_idle_s=0) as spooler, pipe.name.open("wb", buffering=0) as end:
         end.write(CONTENT)
         pipe.await_copied(CONTENT)
         end.close()
+        wait_until(pipe.is_deserted, timeout_s=10, description="it has seen the end")
         spooler.interrupt()
         spooler.wait()
     assert pipe.input.end() is None
