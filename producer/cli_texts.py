@@ -38,7 +38,8 @@ the same command gets the same input again from its beginning; `producer resume`
 
 * a fleet: `producer run requests.jsonl -o results.jsonl --redis-url redis://head:6379/0`
 
-* lines as they come, until none has for ten minutes: `producer run --follow requests.jsonl --engine sim --until-idle 10m`
+* lines as they come, until none has for ten minutes:
+  `producer run --follow requests.jsonl --engine sim --until-idle 10m`
 """,
 )
 

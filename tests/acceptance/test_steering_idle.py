@@ -20,6 +20,7 @@ from tests.processes import (
     run_producer,
     started,
     started_worker,
+    worker_command,
 )
 from tests.servers import Server
 from tests.waiting import wait_until
@@ -94,14 +95,23 @@ def test_a_job_outlives_nodes_that_leave_while_it_comes(
         check_whole(tmp_path / f"{number}.jsonl", 20)
 
 
-def test_a_node_whose_engine_still_starts_is_not_idle(
+def test_a_node_stays_while_one_of_its_workers_still_starts(
     valkey: redis.Redis, valkey_server: Server, tmp_path: Path
 ) -> None:
-    """The heartbeat of a worker that starts says nothing of idleness: only its readiness starts the time."""
+    """One of two is stopped before its engine is up; the other one alone would have left long ago."""
     log = tmp_path / "worker.log"
-    with node(valkey_server, "--workers", 2, limit="3", log=log) as process:
-        (first, *_) = live_workers(valkey_server)
-        wait_until(lambda: len(live_workers(valkey_server)) == 2, timeout_s=30, description="both are ready")
-        assert process.wait(30) == 0
-        assert valkey.exists(first) == 0, "its heartbeat went with it"
-        assert list(valkey.hvals(keys.DIED)) == [b"left", b"left"]
+    command = worker_command("start", "--engine", "sim", "--workers", 2, "--exit-when-idle", 2)
+    knobs = {"BAKEHOUSE_PRESENCE_S": "0.2", "BAKEHOUSE_REDIS_URL": valkey_server.url}
+    with started(command, log=log, **knobs) as process:
+        wait_until(lambda: len(descendants(process.pid)) == 2, timeout_s=60, description="both were started")
+        slow = descendants(process.pid)[1]
+        slow.suspend()
+        wait_until(
+            lambda: process.poll() is not None or max(idle_s(valkey, valkey_server), default=0) >= 6,
+            timeout_s=60,
+            description="the other one is idle",
+        )
+        assert process.poll() is None, log.read_text()[-3000:]
+        slow.resume()
+        assert process.wait(60) == 0, log.read_text()[-3000:]
+    assert list(valkey.hvals(keys.DIED)) == [b"left", b"left"]

@@ -153,12 +153,15 @@ def test_a_hung_engine_ends_its_worker(valkey_server: Server, job: Job, log: Pat
 
 
 def test_a_worker_says_for_how_long_it_has_been_idle(valkey_server: Server, job: Job, log: Path) -> None:
-    job.offer(make_batch(1, tokens=[LONG]))
-    with started_worker(valkey_server, log, sim=SimOptions(), BAKEHOUSE_PRESENCE_S="4") as worker:
-        wait_until(lambda: int(worker.presence()["idle_s"]) >= 2, timeout_s=20, description="it says so")
+    """Its first token makes a beat too, so the work that is told at once is its second."""
+    job.offer(make_batch(1), make_batch(1, mb=1, tokens=[LONG]))
+    with started_worker(valkey_server, log, sim=SimOptions(), BAKEHOUSE_PRESENCE_S="10") as worker:
         worker.hint(0, n=1)
-        wait_until(lambda: job.stage() == "HELD", timeout_s=10, description="it holds the micro-batch")
-        wait_until(lambda: worker.presence()["idle_s"] == "0", timeout_s=2, description="before its next beat is due")
+        wait_until(lambda: job.seqs() == [0], timeout_s=20, description="its first result")
+        wait_until(lambda: int(worker.presence()["idle_s"]) >= 2, timeout_s=40, description="it says so")
+        worker.hint(1, n=1)
+        wait_until(lambda: job.stage(1) == "HELD", timeout_s=10, description="it holds the micro-batch")
+        wait_until(lambda: worker.presence()["idle_s"] == "0", timeout_s=4, description="before its next beat is due")
 
 
 @pytest.mark.parametrize(
