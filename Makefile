@@ -13,7 +13,7 @@ MODEL := models/smollm2
 AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals
 
-.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-scale chaos kill-matrix system clean
+.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-scale bench-fairness chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -50,6 +50,9 @@ sizes: $(VENV)/.dev
 
 bench-engine bench-pipeline: $(VENV)/.dev $(MODEL)/config.json
 	@$(RUN) -m benchmarks.$(@:bench-%=%)
+
+bench-fairness: $(VENV)/.dev  ## what a small job pays for a large one, and the shares of three, about 5 minutes
+	@$(RUN) -m benchmarks.fairness
 
 bench-scale: $(VENV)/.dev  ## up to 32 simulated workers beside a perfect dispatcher, about 12 minutes
 	@$(RUN) -m benchmarks.scale
