@@ -60,7 +60,7 @@ def test_case_a23bc_a_server_with_little_memory(tmp_path: Path) -> None:
         client.config_set("maxmemory", limit)
         run = at.start("--config", config, "--model", "test-model")
         wait_until(
-            lambda: client.info("memory")["used_memory"] > 0.8 * limit, timeout_s=60, description="it is nearly full"
+            lambda: client.info("memory")["used_memory"] > 0.8 * limit, timeout_s=120, description="it is nearly full"
         )
         waiting = stands(at).counts
         at.worker()
