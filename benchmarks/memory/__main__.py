@@ -5,10 +5,13 @@ The command is killed half-way and given again. What a process grows by counts f
 
 import argparse
 import signal
+import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
+
+import redis
 
 from benchmarks.memory.follower import MIB
 from benchmarks.memory.inputs import Shape
@@ -76,7 +79,7 @@ def run_series(shapes: list[Shape]) -> tuple[list[Figures], list[str]]:
             try:
                 with redirect_stdout(sys.stderr):  # the ends of logs
                     figures.append(run_size(Path(scratch), shape))
-            except AssertionError as fault:
+            except (AssertionError, subprocess.SubprocessError, redis.RedisError) as fault:
                 wrong.append(f"{shape.name} rows: {fault}")
                 say(wrong[-1])
     return figures, wrong

@@ -19,6 +19,8 @@ from tests.servers import VALKEY, Server
 
 POLL_S = 0.2
 PARTS = 10
+GET_S = 600.0
+"""Given up after so long."""
 
 
 @dataclass
@@ -98,7 +100,7 @@ def _figures(follower: Follower, shape: Shape, jobs: Path, output: Path, times: 
     job = only_job(jobs)
     check_output(output, shape, job=job)
     began_s = time.monotonic()
-    got = run_producer("get", job, custom_id(shape.rows - 1), "--jobs", jobs)
+    got = run_producer("get", job, custom_id(shape.rows - 1), "--jobs", jobs, timeout_s=GET_S)
     get_s = time.monotonic() - began_s
     assert got.returncode == 0, got.stderr
     seconds, received_s, fed_s = times
