@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -10,7 +11,7 @@ from typing import NamedTuple, Self
 import psutil
 import redis
 
-from common.errors import RefusedError
+from common.errors import BakehouseError
 from producer.journal_reader import Checkpoint, JournalReader
 from tests.processes import memory_of
 from tests.servers import Server
@@ -78,13 +79,14 @@ class Follower:
             if journals:
                 with JournalReader.open(journals[0]) as journal:
                     return journal.checkpoint()
-        except RefusedError:  # it is being made
+        except BakehouseError:  # it is being made
             pass
         return None
 
     def _follow(self) -> None:
         while not self._over.wait(LOOK_S):
-            self._look()
+            with suppress(redis.RedisError):  # a busy machine; the next look asks again
+                self._look()
 
     def _look(self) -> None:
         checkpoint, now_s = self.checkpoint(), time.monotonic()
