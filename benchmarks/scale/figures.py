@@ -8,7 +8,15 @@ from typing import Any
 from benchmarks.scale.cpu import Cpu
 from benchmarks.scale.dispatcher import dispatch
 from benchmarks.scale.job import Finished
-from benchmarks.scale.spans import SimWorker, Span, full_after_s, idle_share, makespan_s, tail_idle_share
+from benchmarks.scale.spans import (
+    SimWorker,
+    Span,
+    full_after_s,
+    idle_share,
+    makespan_s,
+    tail_idle_parts,
+    tail_idle_share,
+)
 
 HEADER = ["workers", "rows", "seconds", "perfect", "ratio", "speed-up", "idle at end", "perfect", "all busy s", "CPU"]
 MIDDLE = (0.25, 0.75)
@@ -75,6 +83,7 @@ class Figures:
             "last_row_s": round(makespan_s(self.spans), 3),
             "idle_middle": round(idle_share(self.spans, self.workers, rows=MIDDLE), 4),
             "idle_tail": round(tail_idle_share(self.spans, self.workers), 4),
+            "idle_tail_parts": {name: round(s, 4) for name, s in tail_idle_parts(self.spans, self.workers).items()},
             "dispatcher_idle_tail": round(tail_idle_share(self.perfect, self.workers), 4),
             "full_after_s": None if math.isinf(full_s) else round(full_s, 3),
             "cpu": self.cpu.to_json(),

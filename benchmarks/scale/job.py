@@ -1,7 +1,6 @@
 """One job on the fleet: `producer run` as a user gives it, and which worker ran each row from when to when."""
 
 import json
-import math
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,15 @@ END_S = 1_800.0
 LOOK_S = 1.0
 
 
+class RowTimes(NamedTuple):
+    """What its result says of a row; seconds since 1970."""
+
+    worker: str
+    fed_at: float
+    taken_at: float
+    ended_at: float
+
+
 class Finished(NamedTuple):
     """A job at its end."""
 
@@ -31,16 +39,21 @@ class Finished(NamedTuple):
     """From the first line read to the last result in the ordered file, as its summary says."""
     fed_at: float
     """When its first row was fed, in seconds since 1970."""
-    ends: list[tuple[str, float]]
-    """Of each row: which worker ran it, and when it was done, in seconds since `fed_at`."""
+    rows: list[RowTimes]
     cpu: Cpu
 
     def spans(self, lengths: Sequence[int], workers: Iterable[SimWorker]) -> list[Span]:
         """One span a row. A row's place was its own for as many steps as it has tokens, up to its end."""
         step_s = {worker.name: worker.step_s for worker in workers}
         return [
-            Span(worker, ended_s - tokens * step_s[worker], ended_s)
-            for (worker, ended_s), tokens in zip(self.ends, lengths, strict=True)
+            Span(
+                row.worker,
+                row.ended_at - self.fed_at - tokens * step_s[row.worker],
+                row.ended_at - self.fed_at,
+                row.fed_at - self.fed_at,
+                row.taken_at - self.fed_at,
+            )
+            for row, tokens in zip(self.rows, lengths, strict=True)
         ]
 
 
@@ -86,24 +99,25 @@ class Job:
         cpu = self._meter.read()
         if self._process.returncode != 0:
             raise SystemExit(f"{self._name} ended with {self._process.returncode}:\n{self._log.read_text()[-2000:]}")
-        fed_at, ends = self._read()
+        rows = self._read()
         elapsed_s = json.loads(self._summary.read_text())["elapsed_s"]
-        return Finished(elapsed_s, fed_at, [(worker, at - fed_at) for worker, at in ends], cpu)
+        return Finished(elapsed_s, min(row.fed_at for row in rows), rows, cpu)
 
-    def _read(self) -> tuple[float, list[tuple[str, float]]]:
-        """When the first row was fed, and who ended each row when."""
-        fed_at, ends = math.inf, []
+    def _read(self) -> list[RowTimes]:
+        rows = []
         with self.output.open("rb") as file:
             for number, line in enumerate(file):
                 result = orjson.loads(line)
                 meta = result["meta"]
-                if result["custom_id"] != f"row-{number}":
-                    raise SystemExit(f"{self._name}: line {number} is the result of {result['custom_id']}")
-                fed_at = min(fed_at, _seconds(meta["started_at"]) - meta["queue_s"])
-                ends.append((meta["worker"], _seconds(meta["finished_at"])))
-        if len(ends) != self._rows:
-            raise SystemExit(f"{self._name}: {len(ends)} results for {self._rows} rows")
-        return fed_at, ends
+                if result["custom_id"] != f"row-{number}" or result["error"]:
+                    raise SystemExit(f"{self._name}: result {number} is wrong: {line[:500]!r}")
+                taken_at = _seconds(meta["started_at"])
+                rows.append(
+                    RowTimes(meta["worker"], taken_at - meta["queue_s"], taken_at, _seconds(meta["finished_at"]))
+                )
+        if len(rows) != self._rows:
+            raise SystemExit(f"{self._name}: {len(rows)} results for {self._rows} rows")
+        return rows
 
     def _over(self, within_s: float = 0.0) -> bool:
         with suppress(subprocess.TimeoutExpired):

@@ -19,11 +19,15 @@ class SimWorker(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One row in one place."""
+    """One row in one place; before that it waited in Redis, then in its worker."""
 
     worker: str
     began_s: float
     ended_s: float
+    fed_s: float = math.inf
+    """When it came into Redis; infinity where it never waited there."""
+    taken_s: float = math.inf
+    """When its worker took it; the same."""
 
 
 def makespan_s(spans: Iterable[Span]) -> float:
@@ -81,6 +85,30 @@ def running_over_time(spans: Iterable[Span]) -> list[tuple[float, int]]:
         running += changes[at_s]
         points.append((at_s, running))
     return points
+
+
+def tail_idle_parts(spans: Sequence[Span], workers: Sequence[SimWorker]) -> dict[str, float]:
+    """`tail_idle_share` by what there was to run meanwhile: rows that other workers held, rows in Redis, or nothing."""
+    began_s, ended_s = tail_begins_s(spans), makespan_s(spans)
+    steps: list[tuple[float, int, int]] = []
+    for span in spans:
+        taken_s = min(span.taken_s, span.began_s)
+        lives = ((0, span.began_s, span.ended_s), (1, taken_s, span.began_s), (2, min(span.fed_s, taken_s), taken_s))
+        steps += [step for kind, from_s, to_s in lives for step in ((from_s, kind, 1), (to_s, kind, -1))]
+    steps += [(max(0.0, each.from_s), 3, each.places) for each in workers]
+    steps += [(each.until_s, 3, -each.places) for each in workers]
+    now, parts_s, at_s = [0, 0, 0, 0], [0.0, 0.0, 0.0], -math.inf
+    for next_s, kind, change in sorted(steps):
+        lasted_s = max(0.0, min(next_s, ended_s) - max(at_s, began_s))
+        running, held, queued, places = now
+        idle = max(0, places - running)
+        shares = (min(idle, held), min(max(0, idle - held), queued), max(0, idle - held - queued))
+        parts_s = [part_s + lasted_s * share for part_s, share in zip(parts_s, shares, strict=True)]
+        now[kind] += change
+        at_s = next_s
+    there_s = sum(each.places * _overlap_s(each.from_s, each.until_s, began_s, ended_s) for each in workers)
+    names = ("held_elsewhere", "in_redis", "nothing_left")
+    return {name: part_s / there_s if there_s else 0.0 for name, part_s in zip(names, parts_s, strict=True)}
 
 
 def _overlap_s(one_from_s: float, one_until_s: float, from_s: float, until_s: float) -> float:

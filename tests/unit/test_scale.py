@@ -14,6 +14,7 @@ from benchmarks.scale.spans import (
     idle_share,
     makespan_s,
     running_over_time,
+    tail_idle_parts,
     tail_idle_share,
 )
 
@@ -80,6 +81,28 @@ def test_places_that_are_not_there_are_not_idle() -> None:
     late = SimWorker("late", 8, 1.0, from_s=6.0)
     assert idle_share(spans, [ONE, left], rows=(0.0, 1.0)) == pytest.approx(0.5)
     assert idle_share(spans, [ONE, late], rows=(0.0, 1.0)) == pytest.approx(1 - 4 / (8 + 16))
+
+
+def test_idle_time_is_told_by_what_there_was_to_run() -> None:
+    """The tail is from 19 to 20, then until 30; the last row waits in Redis until 22, and in a worker until 26."""
+    before = [Span("one", float(number), number + 1.0) for number in range(19)]
+    late = Span("one", 26.0, 30.0, fed_s=1.0, taken_s=22.0)
+    other = SimWorker("other", places=1, step_s=1.0)
+    parts = tail_idle_parts([*before, late], [ONE, other])
+    waited_in_redis_s, waited_in_worker_s, idle_s = 22 - 19, 26 - 22, 3 * (30 - 19) - 4
+    assert parts["in_redis"] == pytest.approx(waited_in_redis_s / 33)
+    assert parts["held_elsewhere"] == pytest.approx(waited_in_worker_s / 33)
+    assert sum(parts.values()) == pytest.approx(idle_s / 33)
+    assert sum(parts.values()) == pytest.approx(tail_idle_share([*before, late], [ONE, other]))
+
+
+@given(lengths=LENGTHS, workers=st.integers(1, 4))
+def test_with_the_perfect_dispatcher_nothing_waits_beside_an_idle_place(lengths: list[int], workers: int) -> None:
+    fleet = [SimWorker(str(number), 2, 0.5) for number in range(workers)]
+    spans = [span._replace(fed_s=0.0) for span in dispatch(lengths, fleet)]
+    parts = tail_idle_parts(spans, fleet)
+    assert parts["in_redis"] == pytest.approx(0.0)
+    assert sum(parts.values()) == pytest.approx(tail_idle_share(spans, fleet))
 
 
 def test_full_is_when_the_last_worker_is() -> None:
