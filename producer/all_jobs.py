@@ -10,7 +10,7 @@ from common.settings import Settings
 from producer.disk_need import saying_how_much
 from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
-from producer.job_lock import JobLock
+from producer.job_lock import JobLock, read_holder
 from producer.jobs import all_jobs_lock, read_summary, summarize
 from producer.metrics_port import open_metrics_port
 from producer.progress import Lines
@@ -64,6 +64,8 @@ class AllJobs:
             if job in self._threads:
                 ended_at = self._ended_at.get(job)
                 if not self._follow or ended_at is None or now - ended_at < AGAIN_S:
+                    continue
+                if read_holder(directory.lock_path) is not None:  # said already, and it may last: its input grows
                     continue
             if directory.spec.redis == "given" and not _is_finished(directory):
                 found.append(directory)
