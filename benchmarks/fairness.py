@@ -111,7 +111,7 @@ def compare(jobs: Jobs, large: Path, small: Path, *, repeats: int) -> tuple[list
     """The small job alone, then behind the large one."""
     alone = [jobs.run(f"alone-{repeat}", small) for repeat in range(repeats)]
     with jobs.running("large", large):
-        wait_until(lambda: jobs.done("large") >= UNDER_WAY, timeout_s=120, description="the large job is under way")
+        wait_until(lambda: jobs.done("large") >= UNDER_WAY, timeout_s=300, description="the large job is under way")
         behind = [jobs.run(f"behind-{repeat}", small) for repeat in range(repeats)]
     return alone, behind
 
@@ -124,7 +124,7 @@ def share(jobs: Jobs, large: Path, *, phase_s: float) -> tuple[list[Sample], lis
 
     def watch(running: Sequence[int]) -> None:
         """Sample a phase, once all of `running` have begun."""
-        wait_until(lambda: all(jobs.done(NAMES[job]) for job in running), timeout_s=60, description="all have begun")
+        wait_until(lambda: all(jobs.done(NAMES[job]) for job in running), timeout_s=300, description="all have begun")
         begin_s = time.monotonic()
         while (now_s := time.monotonic()) < begin_s + SETTLED_S + phase_s:
             samples.append(Sample(now_s - began_s, tuple(jobs.done(name) for name in NAMES)))

@@ -156,7 +156,7 @@ class Feeder:
         """Requests a micro-batch: smaller when little is left for the fleet, as far as that is known."""
         if self._intake.grows:
             return self._job.spec.batch_size
-        return size_for(self.unfed(), capacity, self._job.spec.batch_size)
+        return size_for(self.unfed(), capacity, self._job.spec.batch_size, workers=len(self._job.fleet.workers))
 
     def _choose(self, draft: _Draft, room: Limits) -> None:
         """Put what is ready into `draft`, as far as there is room; one always fits into an empty window."""

@@ -51,12 +51,14 @@ class Planner:
         return (lines[start : start + size] for start in range(0, len(lines), size))
 
 
-def size_for(remaining: int, capacity: int, default: int) -> int:
-    """Requests a micro-batch while `remaining` are not yet fed to a fleet that runs `capacity` at once.
+def size_for(remaining: int, capacity: int, default: int, *, workers: int = 1) -> int:
+    """Requests a micro-batch while `remaining` are not yet fed to `workers` that run `capacity` at once.
 
-    `default` as long as four fleets' worth remain; below that, in proportion, so that a small job and the end of any
-    job are spread over all workers instead of queueing behind one. At least 1. Unknown capacity (0): `default`.
+    `default`, or what one worker runs at once where that is less, as long as four fleets' worth remain; below that, in
+    proportion, so that a small job and the end of any job are spread over all workers instead of queueing behind one.
+    At least 1. Unknown capacity (0): `default`.
     """
     if capacity <= 0:
         return default
-    return max(1, min(default, -(-default * remaining // (_SHARES * capacity))))
+    most = min(default, -(-capacity // workers))
+    return max(1, min(most, -(-default * remaining // (_SHARES * capacity))))

@@ -74,6 +74,11 @@ def test_size_for_a_fleet(remaining: int, capacity: int, size: int) -> None:
     assert size_for(remaining, capacity, 32) == size
 
 
+@pytest.mark.parametrize(("workers", "size"), [(1, 32), (10, 8), (9, 9), (200, 1)])
+def test_no_micro_batch_is_larger_than_what_a_worker_runs_at_once(workers: int, size: int) -> None:
+    assert size_for(10_000, 80, 32, workers=workers) == size
+
+
 @given(remaining=st.integers(0, 10**6), capacity=st.integers(0, 10**5), default=st.integers(1, 4096))
 def test_size_stays_within_one_and_default(remaining: int, capacity: int, default: int) -> None:
     size = size_for(remaining, capacity, default)
