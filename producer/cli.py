@@ -15,6 +15,7 @@ from producer.cli_options import (
     Command,
     GetOptions,
     InputOptions,
+    JobOptions,
     PauseOptions,
     PlaceOptions,
     RerunOptions,
@@ -79,7 +80,7 @@ def pause(options: PauseOptions) -> None:
     """`producer pause`."""
     from producer import asking
 
-    answer(asking.pause(options.job, settings=options.settings()))
+    answer(asking.pause(options.job, settings=options.settings()), options)
 
 
 def cancel(options: CancelOptions) -> None:
@@ -87,7 +88,7 @@ def cancel(options: CancelOptions) -> None:
     from producer import asking
     from producer.progress import make_show
 
-    answer(asking.cancel(options.job, settings=options.settings(), show=make_show(stderr())))
+    answer(asking.cancel(options.job, settings=options.settings(), show=make_show(stderr())), options)
 
 
 def resume(options: ResumeOptions) -> None:
@@ -101,7 +102,7 @@ def resume(options: ResumeOptions) -> None:
     if isinstance(found, Summary):
         report(found, options, console)
     else:
-        answer(found)
+        answer(found, options)
 
 
 def rerun(options: RerunOptions) -> None:
@@ -150,9 +151,11 @@ def get(options: GetOptions) -> None:
     raise typer.Exit(code)
 
 
-def answer(found: "Answer") -> None:
+def answer(found: "Answer", options: JobOptions) -> None:
     """End a verb that asks a job's collector for something."""
     say(found.text)
+    if options.as_json:
+        print_json({"job": options.job, "exit_code": found.code, "said": found.text})
     raise typer.Exit(found.code)
 
 

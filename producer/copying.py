@@ -9,6 +9,7 @@ from common.settings import Settings
 from producer.input_file import STDIN
 from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
+from producer.job_input import JobInput
 from producer.progress import Show
 from producer.session import resumable
 from producer.spooler import Spooler
@@ -35,15 +36,11 @@ def copying(directory: JobDirectory, *, settings: Settings, show: Show) -> Itera
         try:
             yield spooler
         except BaseException as error:
-            spooler.interrupt()
-            if copied.end() is None:
-                show.say(
-                    f"{copied.described} was not read to its end; the same command reads on when it gets the same input"
-                    " again from its beginning, producer resume runs only what has come"
-                )
+            _leave_rest(spooler, copied, show=show)
             if isinstance(error, StoppedError):
                 spooler.check()  # what stopped the copying has most likely stopped all else
             raise
+        _leave_rest(spooler, copied, show=show)  # a pause ends the command too
 
 
 def await_copied(spooler: Spooler, directory: JobDirectory, *, show: Show) -> None:
@@ -59,3 +56,13 @@ def do_without_rest(directory: JobDirectory, *, show: Show) -> None:
     if (end := directory.input.end_early()) is not None:
         came = f"{end.lines:,} lines came by {directory.input.described}"
         show.say(f"the input of job {directory.spec.job} ended early: {came} and are run, the rest never came")
+
+
+def _leave_rest(spooler: Spooler, copied: JobInput, *, show: Show) -> None:
+    """Copy no more, and say so where something may be left."""
+    spooler.interrupt()
+    if copied.end() is None:
+        show.say(
+            f"{copied.described} was not read to its end; the same command reads on when it gets the same input"
+            " again from its beginning, producer resume runs only what has come"
+        )

@@ -134,7 +134,7 @@ class ModelChoice:
 
 
 class LiveJobs:
-    """Counts live jobs by the reader's own monotonic time: those whose `seen` moved within 30 s."""
+    """Counts live jobs by the reader's own monotonic time: those whose `seen` moved within 30 s, and that want work."""
 
     def __init__(self, own: str) -> None:
         self._own = own
@@ -146,12 +146,12 @@ class LiveJobs:
         others = [job for job in jobs if job != self._own]
         with client.pipeline(transaction=False) as pipe:
             for job in others:
-                pipe.hget(keys.info(job), "seen")
-            seen = pipe.execute() if others else []
+                pipe.hmget(keys.info(job), "seen", "state")
+            found = pipe.execute() if others else []
         before, self._moved = self._moved, {}
-        for job, value in zip(others, seen, strict=True):
+        for job, (value, state) in zip(others, found, strict=True):
             last, at_s = before.get(job, (None, now_s))
-            if value is not None:
+            if value is not None and state != b"paused":
                 self._moved[job] = (value, at_s if value == last else now_s)
         return 1 + sum(now_s - at_s <= JOB_LIVE_S for _, at_s in self._moved.values())
 

@@ -12,6 +12,8 @@ from common import keys
 from common.errors import InterruptedJobError, RefusedError, StoppedError
 from common.wire import MicroBatch
 from producer.journal_reader import JournalReader
+from producer.steering import Wish
+from producer.wish_file import leave_wish
 from tests.collecting import Bench, FakeEngineWorker, Running, quick_settings, write_input
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
@@ -89,6 +91,18 @@ def test_live_jobs_share_the_window(tmp_path: Path, valkey: redis.Redis, valkey_
     second = Bench(tmp_path / "b", valkey_server, source, settings=settings)
     assert first.run(until="fed").counts.fed == 80
     assert second.run(until="fed").counts.fed == 40
+
+
+def test_a_paused_job_leaves_its_share_to_others(tmp_path: Path, valkey: redis.Redis, valkey_server: Server) -> None:
+    settings = quick_settings(valkey_server, window_requests=80)
+    source = write_input(tmp_path / "in.jsonl", 100)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    paused = Bench(tmp_path / "a", valkey_server, source, settings=settings)
+    leave_wish(paused.directory.want_path, Wish.make("pause"))
+    assert paused.run().status == "paused"
+    other = Bench(tmp_path / "b", valkey_server, source, settings=settings)
+    assert other.run(until="fed").counts.fed == 80
 
 
 @pytest.mark.parametrize(
