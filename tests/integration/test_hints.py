@@ -77,6 +77,31 @@ def test_a_celery_consumer_understands_it(hints: Hints, valkey: redis.Redis, val
     assert bodies[0][0] == [1, "j", 3, 3]
 
 
+def test_a_worker_takes_the_most_urgent_first_and_else_from_its_queues_in_turn(
+    hints: Hints, valkey: redis.Redis, valkey_server: Server
+) -> None:
+    """No queue of one priority stands before another, whoever fills it."""
+    build = QUEUE + "@d"
+    hints.send([batch(mb) for mb in range(1, 6)], route=lambda _: QUEUE, now_s=5.0, reason="new")
+    hints.send([batch(mb) for mb in range(11, 16)], route=lambda _: build, now_s=5.0, reason="new")
+    hints.leave([batch(31)], valkey, route=lambda _: QUEUE, now_s=5.0)
+    app = make_app(Settings(redis_url=valkey_server.url), queues=(QUEUE, build))
+    high = Hints(app, job="j", priority="high")
+    high.send([batch(21)], route=lambda _: build, now_s=5.0, reason="new")
+    taken: list[int] = []
+
+    def take(body: Any, message: Any) -> None:
+        taken.append(body[0][2])
+        message.ack()
+
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection, prefetch_count=1) as consumer:
+        consumer.register_callback(take)
+        while len(taken) < 12:
+            connection.drain_events(timeout=5)
+    assert (taken[0], taken[-1]) == (21, 31)
+    assert [sorted(mb % 10 for mb in taken[at : at + 2]) for at in range(1, 11, 2)] == [[n, n] for n in range(1, 6)]
+
+
 def test_an_unreachable_server_is_a_redis_error_and_a_cut_connection_is_opened_again(
     hints: Hints, valkey: redis.Redis, valkey_server: Server
 ) -> None:
