@@ -138,3 +138,19 @@ def test_hints_that_are_lost_while_others_keep_the_queue_full_are_repeated_one_b
     with FakeEngineWorker(bench.server, target=TARGET):
         running.join()
     bench.check_whole(200)
+
+
+def test_a_full_redis_is_emptied_by_hints_for_what_it_has(
+    bench: Bench, idle: FakeEngineWorker, valkey: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(bench.collector())
+    wait_until(lambda: offered(valkey, bench.job) >= 25, timeout_s=10, description="all is offered")
+    monkeypatch.setattr("producer.surroundings.FULL_SHARE", 1e-9)
+    valkey.config_set("maxmemory", "10gb")
+    try:
+        wait_until(lambda: running.collector._job.full, timeout_s=10, description="it sees that Redis is full")
+        with FakeEngineWorker(bench.server, target=TARGET):
+            running.join()
+    finally:
+        valkey.config_set("maxmemory", 0)
+    bench.check_whole(200)
