@@ -126,7 +126,8 @@ class Feeder:
         """Whether it has fed nothing, and will soon: lines gather for a micro-batch, or the input is being written."""
         is_gathering = bool(self._waiting) and not self._ready and self._intake.grows
         awaited = self._intake.awaited
-        return self._can_feed and not self.done and (is_gathering or (awaited is not None and awaited.will_end))
+        can_feed = self._can_feed and not self.done and not self._job.full
+        return can_feed and (is_gathering or (awaited is not None and awaited.will_end))
 
     @property
     def _is_busy(self) -> bool:
