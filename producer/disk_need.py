@@ -30,22 +30,25 @@ class Left(NamedTuple):
     """What a job still has to do, as far as its directory tells."""
 
     rows: int
-    """Requests without a place in the ordered file."""
+    """Requests without a place in the ordered file, or in a rerun those without their new result."""
     request_bytes: float
     """Mean length of an input line."""
     line_bytes: float
     """Mean length of a line of the ordered file."""
+    anew_bytes: int = 0
+    """Length of an ordered file that a rerun will write anew."""
 
     @property
     def results_bytes(self) -> int:
-        """The rest of the ordered file."""
-        return int(self.rows * self.line_bytes)
+        """The rest of the ordered file, or all of the new one."""
+        return self.anew_bytes or int(self.rows * self.line_bytes)
 
     @property
     def journal_bytes(self) -> int:
         """Growth of the journal, its write-ahead log included."""
-        rows_bytes = self.rows * JOURNAL_ROW_BYTES
-        return rows_bytes + min(LOG_BYTES, rows_bytes + 2 * self.results_bytes)
+        lines_bytes = int(self.rows * self.line_bytes)
+        rows_bytes = self.rows * JOURNAL_ROW_BYTES + (lines_bytes if self.anew_bytes else 0)  # there until its end
+        return rows_bytes + min(LOG_BYTES, rows_bytes + 2 * lines_bytes)
 
     @property
     def server_bytes(self) -> int:
@@ -92,12 +95,16 @@ def left_of(directory: JobDirectory) -> Left:
     with suppress(OSError), directory.open_input() as source:
         size, sample = os.fstat(source.fileno()).st_size, source.read(_SAMPLE_BYTES)
     request_bytes = len(sample) / max(1, sample.count(b"\n"))
-    total, frontier, line_bytes = round(size / max(1.0, request_bytes)), 0, request_bytes + FIRST_LINE_BYTES
+    total, line_bytes = round(size / max(1.0, request_bytes)), request_bytes + FIRST_LINE_BYTES
+    checkpoint = None
     with suppress(BakehouseError):
-        if checkpoint := read_checkpoint(directory.journal_path):
-            total = checkpoint.counts.total or total
-            frontier = checkpoint.frontier
-            line_bytes = checkpoint.out_bytes / frontier if frontier else line_bytes
+        checkpoint = read_checkpoint(directory.journal_path)
+    if checkpoint is None:
+        return Left(total, request_bytes, line_bytes)
+    total, frontier = checkpoint.counts.total or total, checkpoint.frontier
+    line_bytes = checkpoint.out_bytes / frontier if frontier else line_bytes
+    if checkpoint.shown < checkpoint.round:
+        return Left(checkpoint.counts.left, request_bytes, line_bytes, anew_bytes=checkpoint.out_bytes)
     return Left(max(0, total - frontier), request_bytes, line_bytes)
 
 

@@ -150,7 +150,7 @@ def _status_elsewhere(job: str, local: JobDirectory | None, info: dict[str, str]
         state=_state_of(info),
         reason=info.get("reason") or None,
         counts={name: _number(info.get(name)) for name in COUNTS},
-        exit_code=_number(info.get("exit")),
+        exit_code=_number(info.get("exit")) if info.get("state") == "done" else None,  # a rerun has not ended as before
         host=local.spec.host if local else manifest.get("host"),
         directory=str(local.path) if local else manifest.get("directory"),
         output=str(local.output_path) if local else manifest.get("output"),

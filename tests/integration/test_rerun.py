@@ -17,7 +17,7 @@ from producer.steering import Wish
 from producer.suspects import Standing, judge
 from producer.wish_file import leave_wish
 from tests.collecting import FakeEngineWorker, write_input
-from tests.failing import Failing, failing, ids, result_of
+from tests.failing import ROWS, Failing, failing, ids, result_of
 from tests.servers import Server
 
 
@@ -107,6 +107,16 @@ def test_a_cancelled_rerun_keeps_what_it_has_and_what_was_there(failing_job: Fai
     assert failing_job.begin() == Begun(2, 2, {})
     assert failing_job.go(()) == 0
     failing_job.check({0: "round 1", 7: "round 2", 39: "round 2"}, ())
+
+
+def test_a_rerun_is_paused_and_resumed_like_a_first_run(failing_job: Failing) -> None:
+    failing_job.begin()
+    leave_wish(failing_job.directory.want_path, Wish.make("pause"))
+    paused = failing_job.run()
+    assert (paused.state, paused.exit_code, paused.counts.done) == ("paused", 3, ROWS - 3)
+    leave_wish(failing_job.directory.want_path, Wish.make("resume"))
+    assert failing_job.go(()) == 0
+    failing_job.check(dict.fromkeys((0, 7, 39), "round 1"), ())
 
 
 def test_what_was_cancelled_runs_again_as_if_for_the_first_time(

@@ -20,7 +20,7 @@ from tests.servers import Server
 POINTS = [
     pytest.param("producer.journal_rounds:JournalRounds.take_again", 1, id="chosen, nothing fed"),
     pytest.param("common.claims:Claims.offer", 1, id="fed, not offered"),
-    pytest.param("producer.journal:Journal.add_results", 3, id="received, not committed"),
+    pytest.param("producer.receiver:Receiver.settle", 1, id="received, not committed"),
     pytest.param("common.claims:Claims.close", 1, id="committed, not closed in Redis"),
     pytest.param("producer.rewriting:_replace_lines", 1, id="all received, nothing written"),
     pytest.param("producer.rewriting:_read", 2, id="in the middle of the new file"),

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from common.settings import Settings
+from common.wire import Result
 from producer.disk import DiskError, journal_refused, write_refused, writing_to
 from producer.disk_need import FIRST_LINE_BYTES, LEAST_BYTES, SERVER_LOG_BYTES, Left, needed_bytes, saying_how_much
 from producer.job_directory import JobDirectory
 from producer.job_spec import JobSpec
+from producer.journal import Journal, RequestRow
+from producer.selection import Selection
 from tests.jobs import write_requests
 
 
@@ -62,6 +65,21 @@ def test_a_job_needs_room_for_all_that_it_has_on_that_disk(tmp_path: Path) -> No
     assert abs(needed_bytes(directory, on=directory.journal_path) - whole) < 0.02 * whole
     assert needed_bytes(directory, on=Path("/proc")) == 0
     assert abs(needed_bytes(directory, on=None) - left.server_bytes) < 0.02 * whole
+
+
+def test_a_rerun_needs_room_for_a_whole_ordered_file_and_its_new_lines(tmp_path: Path) -> None:
+    directory = make_job(tmp_path, rows=10)
+    with Journal.open(directory.journal_path) as journal:
+        with journal.writing():
+            journal.add_requests([RequestRow(seq, seq + 1, 9 * seq, 9, None) for seq in range(10)])
+            journal.counts.total = 10
+            journal.add_results([Result(seq, 0, 503, "overloaded", 1, 0, 0, b"x" * 99) for seq in range(10)])
+            journal.pass_frontier()
+            journal.finish(exit_code=1)
+        assert needed_bytes(directory, on=directory.output_path) < 1000, "nothing is left of it"
+        with journal.writing():
+            journal.begin_round(Selection())
+    assert 1000 + 10 * 100 < needed_bytes(directory, on=directory.output_path) < 20_000
 
 
 def test_no_job_needs_more_for_its_server_than_a_rewritten_log() -> None:
