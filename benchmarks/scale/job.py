@@ -91,6 +91,7 @@ class Job:
             timeout_s=END_S,
             description=f"{self._name} has a result",
         )
+        self._meter.look()
 
     def finish(self) -> Finished:
         """Wait for its end; every row must have its good result, in order."""
