@@ -6,6 +6,7 @@ first one is ended; each second it is read from their journals how far they are.
 """
 
 import argparse
+import math
 import random
 import statistics
 import sys
@@ -70,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, default=LARGE_ROWS, help="of a large job")
-    parser.add_argument("--phase-s", type=float, default=20.0, help="between two changes of who runs")
+    parser.add_argument("--phase-s", type=float, default=15.0, help="between two changes of who runs")
     parser.add_argument("--picture", type=Path, help="where to draw the shares, e.g. docs/pictures/fairness.png")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bh-fairness-") as scratch, redirect_stdout(sys.stderr):
@@ -123,13 +124,14 @@ def share(jobs: Jobs, large: Path, *, phase_s: float) -> tuple[list[Sample], lis
     began_s = time.monotonic()
 
     def watch(running: Sequence[int]) -> None:
-        """Sample a phase, once all of `running` have begun."""
-        wait_until(lambda: all(jobs.done(NAMES[job]) for job in running), timeout_s=300, description="all have begun")
-        begin_s = time.monotonic()
-        while (now_s := time.monotonic()) < begin_s + SETTLED_S + phase_s:
-            samples.append(Sample(now_s - began_s, tuple(jobs.done(name) for name in NAMES)))
+        """Sample a phase: until all of `running` have begun, and for `phase_s` from when they have settled."""
+        begin_s = math.inf
+        while not samples or samples[-1].t_s < begin_s + SETTLED_S + phase_s:
+            samples.append(Sample(time.monotonic() - began_s, tuple(jobs.done(name) for name in NAMES)))
+            if all(samples[-1].done[job] for job in running):
+                begin_s = min(begin_s, samples[-1].t_s)
             time.sleep(1.0)
-        counted = [sample for sample in samples if sample.t_s >= begin_s - began_s + SETTLED_S]
+        counted = [sample for sample in samples if sample.t_s >= begin_s + SETTLED_S]
         first, last = counted[0], counted[-1]
         done = tuple(after - before for before, after in zip(first.done, last.done, strict=True))
         phases.append(Phase(tuple(running), first.t_s, last.t_s, done))

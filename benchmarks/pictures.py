@@ -70,10 +70,10 @@ def draw_memory(path: Path, samples: Sequence[MemorySample], *, rate: Sequence[t
 
 
 def draw_shares(path: Path, samples: Sequence[tuple[float, tuple[int, ...]]], names: Sequence[str]) -> None:
-    """Results a second of each job over time, as a mean of ten seconds; `samples`: (seconds, results of each)."""
+    """Results a second of each job over time, as a mean of six seconds; `samples`: (seconds, results of each)."""
     figure, axes = _figure()
     for job, (name, color) in enumerate(zip(names, (INK, SOFT, MARK), strict=True)):
-        spans = [(before, after) for before, after in zip(samples, samples[10:], strict=False) if after[1][job]]
+        spans = [(before, after) for before, after in zip(samples, samples[6:], strict=False) if after[1][job]]
         rates = [(after[1][job] - before[1][job]) / (after[0] - before[0]) for before, after in spans]
         axes.plot([(before[0] + after[0]) / 2 for before, after in spans], rates, color=color, label=name)
     axes.set_ylim(bottom=0)
