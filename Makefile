@@ -11,7 +11,8 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
 # most tests wait for processes, so three share two cores; engines would slow each other tenfold
 AT_ONCE := 3
-ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals
+ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
+  steering_engine
 
 .PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-scale bench-fairness chaos kill-matrix system clean
 

@@ -242,7 +242,7 @@ class Collector:
         self._job.full = self._job.full or full
         self._next_look_s = time.monotonic() + self._settings.look_s if full else 0.0
         if not full:
-            self._helm.hear_without_redis()
+            self._helm.hear_without_redis(self._wish)
 
     def _say(self, reason: str, waited_s: float) -> None:
         log.info(Event.JOB_WAITING, job=self._job.id, reason=reason, waited_s=round(waited_s))

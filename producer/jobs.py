@@ -15,7 +15,7 @@ from producer.journal_reader import Checkpoint, JournalReader, read_checkpoint
 from producer.outcome import Outcome, status_of
 from producer.output import check_finished
 from producer.progress import Show
-from producer.session import Run, continue_line, resumable, run_job
+from producer.session import Run, continue_line, resumable, run_job, withdraw_late
 from producer.spooler import check_given_again
 from producer.steering import Wish
 from producer.submission import make_spec
@@ -147,6 +147,8 @@ def finish(directory: JobDirectory, *, settings: Settings, show: Show, wish: Wis
     if done is not None:
         with JournalReader.open(directory.journal_path) as journal:
             check_finished(directory.output_path, journal.checkpoint())
+        if done.state == "cancelled" and directory.spec.redis == "given":
+            withdraw_late(directory, settings=settings)
         show.say(f"job {directory.spec.job} was finished before; --fresh runs it again")
         return done
     if checkpoint is not None and is_at_rest(directory, checkpoint, wish):

@@ -3,11 +3,12 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Literal, NamedTuple
 
 import redis
 
+from common import keys
 from common.broker import check_server, make_app, make_client, redis_url
 from common.errors import BakehouseError, ExitCode, InterruptedJobError, StoppedError
 from common.log import configure, redact
@@ -24,7 +25,8 @@ from producer.journal_reader import read_checkpoint
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
 from producer.metrics_port import open_metrics_port
 from producer.minder import Embedded, Minder
-from producer.outcome import Outcome
+from producer.notice import withdraw
+from producer.outcome import Outcome, ended
 from producer.progress import Show
 from producer.steering import Wish
 
@@ -90,12 +92,16 @@ def run_on_fleet(
 ) -> Run:
     """Run the job in `directory` on the Redis that `settings` name, with whatever workers are there.
 
-    With `stays` a pause does not end it: it waits for the resume.
+    With `stays` a pause does not end it: it waits for the resume. Redis must be there, but for a job that is cancelled.
     """
     url = redis_url(settings)
     client = make_client(url, socket_timeout_s=settings.socket_timeout_s)
-    version = check_server(client, url=url)
-    show.say(f"job {directory.spec.job} on {version} at {redact(url)}")
+    try:
+        show.say(f"job {directory.spec.job} on {check_server(client, url=url)} at {redact(url)}")
+    except StoppedError as error:
+        if not is_cancelled(directory, wish):
+            raise
+        show.say(f"{error.what}; after give_up_after_s ({settings.give_up_after_s:g} s) the job ends without it")
     return _collect(
         directory,
         _make_collector(directory, settings, client, show.update, show.wait, wish),
@@ -144,6 +150,19 @@ def is_cancelled(directory: JobDirectory, wish: Wish | None) -> bool:
     """Whether nothing of the job is to be run any more, so that it needs no worker."""
     checkpoint = read_checkpoint(directory.journal_path)
     return (wish is not None and wish.verb == "cancel") or (checkpoint is not None and checkpoint.state == "cancelling")
+
+
+def withdraw_late(directory: JobDirectory, *, settings: Settings) -> None:
+    """Take a cancelled job that ended without its Redis out of it, now that it is back. Best effort."""
+    job = directory.spec.job
+    client = make_client(redis_url(settings), socket_timeout_s=settings.socket_timeout_s)
+    with suppress(redis.RedisError, BakehouseError):
+        if client.hget(keys.info(job), "state") in (None, b"done"):
+            return
+        with directory.lock():
+            checkpoint = read_checkpoint(directory.journal_path)
+            if checkpoint is not None and checkpoint.state == "done":
+                withdraw(client, job, epoch=checkpoint.epoch, outcome=ended(checkpoint))
 
 
 def _make_worker(directory: JobDirectory, spec: EmbeddedWorker, settings: Settings, *, url: str) -> LocalWorker:

@@ -201,6 +201,25 @@ def test_a_worker_that_vanishes_with_what_it_holds(scene: Scene) -> None:
     scene.check()
 
 
+def test_redis_is_gone_for_good(tmp_path: Path, own_server: Server) -> None:
+    """The command ends the job all the same, once the time to wait for Redis is over; what was in it is cancelled."""
+    scene = Scene(tmp_path, own_server, 2_000)
+    assert run_producer("enqueue", *scene.begin).returncode == 0
+    own_server.kill()
+    config = write_config(tmp_path / "impatient.yaml", give_up_after_s=2)
+    ended = run_producer("cancel", scene.job(), *scene.where, "--config", config)
+    assert ended.returncode == 0, ended.stderr
+    said = " ".join(ended.stderr.split())
+    assert "Redis cannot be reached" in said
+    assert "2,000 results" in ended.stdout + said
+    results = read_results(scene.output)
+    assert [result["custom_id"] for result in results] == [f"r-{n}" for n in range(scene.rows)]
+    assert {result["error"]["code"] for result in results} == {"cancelled"}
+    own_server.start()
+    assert run_producer("collect", scene.job(), *scene.where).returncode == 1
+    assert scene.state() == b"done"
+
+
 def test_a_job_with_its_own_server_and_worker(tmp_path: Path, valkey: redis.Redis, valkey_server: Server) -> None:
     """The wish reaches it through its directory; no Redis is given to the command."""
     scene = Scene(tmp_path, valkey_server, 400)

@@ -14,6 +14,7 @@ import redis
 from common import keys
 from common.wire import MicroBatch
 from producer.cancelling import REASON
+from producer.journal_reader import JournalReader
 from producer.outcome import Outcome
 from producer.steering import Wish
 from producer.wish_file import leave_wish
@@ -154,14 +155,16 @@ def test_redis_is_flushed_meanwhile(tmp_path: Path, valkey: redis.Redis, valkey_
     """Nothing is offered again; a worker that held something hears of it when it claims again."""
     bench = make_bench(tmp_path, valkey_server)
     answers: list[str] = []
+    offered: list[bytes] = []
 
     def claim_again(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
         while worker.claims.renew(job, [(batch.mb, token)]).state != "cancelling":
             time.sleep(0.02)
         valkey.flushall()
-        while not answers or answers[-1] == "NOJOB":
+        while not answers or answers[-1] in ("NOJOB", "rebuilding"):
             again = worker.claims.claim(job, batch.mb, token=token, worker="w", model="m", digest="d1")
             answers.append(again.answer)
+            offered.extend(valkey.scan_iter(keys.prefix(job) + "mb:*"))
 
     with FakeEngineWorker(valkey_server, publish=claim_again) as worker:
         running = Running(bench.collector())
@@ -169,10 +172,40 @@ def test_redis_is_flushed_meanwhile(tmp_path: Path, valkey: redis.Redis, valkey_
         cancel(bench)
         outcome = running.join()
     assert not worker.errors
-    assert answers[-1] in ("rebuilding", *STOP_STATES)
-    assert len(worker.claimed) == 1
+    assert answers[-1] in STOP_STATES
+    assert not offered
     check_cancelled(bench, outcome, [])
     check_withdrawn(bench)
+
+
+def test_suspects_that_wait_for_their_turn_are_cancelled(
+    tmp_path: Path, valkey: redis.Redis, valkey_server: Server
+) -> None:
+    """Two workers have died of the first micro-batch; each of its requests would travel alone now."""
+    bench = make_bench(tmp_path, valkey_server)
+    deaths: list[str] = []
+
+    def die(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
+        if batch.mb == 1:
+            deaths.append(worker.incarnation)
+            worker.client.hset(keys.DIED, worker.incarnation, "outside")
+            worker.incarnation += "+"
+
+    with FakeEngineWorker(valkey_server, publish=die) as worker:
+        running = Running(bench.collector())
+        wait_until(lambda: len(deaths) == 2, timeout_s=10, description="two deaths")
+        wait_until(lambda: solos(bench), timeout_s=10, description="there are suspects")
+        cancel(bench)
+        outcome = running.join()
+    assert not worker.errors
+    check_cancelled(bench, outcome, [])
+    check_withdrawn(bench)
+
+
+def solos(bench: Bench) -> int:
+    """Micro-batches of one suspect."""
+    with JournalReader.open(bench.directory.journal_path) as journal:
+        return sum(row.kind == "solo" for row, _ in journal.open_micro_batches())
 
 
 def test_bad_lines_keep_their_own_error(tmp_path: Path, valkey: redis.Redis, valkey_server: Server) -> None:
@@ -220,4 +253,6 @@ def test_redis_goes_in_the_middle(tmp_path: Path, own_server: Server) -> None:
         cancel(bench)
         outcome = running.join()
         own_server.start()
-    check_cancelled(bench, outcome, holder.published)
+        assert bench.run() == outcome, "whoever still holds something of it hears that it is done"
+    check_cancelled(bench, outcome, holder.published[:2])
+    check_withdrawn(bench)
