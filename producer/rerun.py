@@ -102,7 +102,9 @@ def _read_ids(path: Path) -> Iterator[str]:
 def _check_place(directory: JobDirectory, *, round_: int) -> None:
     kept = kept_path(directory.output_path, round_)
     if kept.exists():
-        raise RefusedError("the old ordered file would be kept here, and another is there", where=str(kept))
+        raise RefusedError(
+            "the old ordered file would be kept here, and another is there", where=str(kept), do="move it away"
+        )
     if not os.access(kept.parent, os.W_OK):
         raise RefusedError("no file can be made beside the ordered file", where=str(kept.parent))
 

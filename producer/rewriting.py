@@ -26,6 +26,7 @@ from producer.journal_reader import beside
 _BLOCK_BYTES = 1024 * 1024
 _RESULTS = "the new ordered file"
 _ERRORS = "the new errors.jsonl"
+_MOVE = "move it away"
 
 
 class Rewriting:
@@ -47,8 +48,8 @@ class Rewriting:
         Raises `DiskError`; `RefusedError` when the old file is shorter than it was.
         """
         with writing_to(self._new, what=_RESULTS):
-            self._new.unlink(missing_ok=True)  # never the same file: whoever stood still may hold it open
-            new = create_private(self._new, buffering=_BLOCK_BYTES)
+            with journal.writing():  # a collector that stood still must not put its file in this one's place
+                new = _make_anew(self._new)
             with new, self._results.open("rb", buffering=_BLOCK_BYTES) as old:
                 prompt_tokens, completion_tokens = _replace_lines(old, new, journal)
                 os.fchmod(new.fileno(), S_IMODE(os.fstat(old.fileno()).st_mode))
@@ -62,9 +63,9 @@ class Rewriting:
     def put_in_place(self, journal: Journal) -> None:
         """Let both new files take their places. Raises `DiskError`; `StoppedError`: the kept file's name is taken."""
         kept = kept_path(self._results, journal.round)
-        with writing_to(self._new_errors, what=_ERRORS):
-            self._write_errors(journal)
         with journal.writing(), writing_to(self._new, what=_RESULTS):  # no newer collector takes the job meanwhile
+            with writing_to(self._new_errors, what=_ERRORS):
+                self._write_errors(journal)
             self._new_errors.replace(self._errors)
             sync_folder(self._errors.parent)
             self._keep(kept)
@@ -73,9 +74,7 @@ class Rewriting:
             sync_folder(self._results.parent)
 
     def _write_errors(self, journal: Journal) -> None:
-        self._new_errors.unlink(missing_ok=True)
-        new = create_private(self._new_errors, buffering=_BLOCK_BYTES)
-        with new, self._new.open("rb", buffering=0) as results:
+        with _make_anew(self._new_errors) as new, self._new.open("rb", buffering=0) as results:
             for offset, length in journal.failed_places():
                 new.write(os.pread(results.fileno(), length, offset))
             _flush(new)
@@ -85,7 +84,9 @@ class Rewriting:
         if not self._results.exists() or (kept.exists() and kept.samefile(self._results)):
             return  # kept by an earlier try
         if kept.exists():
-            raise StoppedError("the old ordered file is to be kept here, and another is there", where=str(kept))
+            raise StoppedError(
+                "the old ordered file is to be kept here, and another is there", where=str(kept), do=_MOVE
+            )
         try:
             kept.hardlink_to(self._results)
         except OSError:  # a file system without such links
@@ -96,6 +97,12 @@ def kept_path(results: Path, round_: int) -> Path:
     """Where the ordered file is kept that the rerun of `round_` replaced."""
     results = results.resolve()
     return results.with_name(f"{results.stem}.{round_}{results.suffix}")
+
+
+def _make_anew(path: Path) -> BinaryIO:
+    """A new file, never an older one of that name: whoever stood still may hold it open."""
+    path.unlink(missing_ok=True)
+    return create_private(path, buffering=_BLOCK_BYTES)
 
 
 def _replace_lines(old: BinaryIO, new: BinaryIO, journal: Journal) -> tuple[int, int]:

@@ -11,7 +11,9 @@ import redis
 
 from common.errors import RefusedError, StoppedError
 from producer.input_file import sync_folder
-from producer.journal_reader import JournalReader
+from producer.journal import Journal
+from producer.journal_reader import JournalReader, beside
+from producer.rewriting import Rewriting
 from tests.collecting import FakeEngineWorker, write_input
 from tests.failing import Failing, failing, ids
 from tests.processes import ROOT, environment
@@ -68,6 +70,26 @@ def kill_at(failing_job: Failing, target: str, number: int) -> None:
             check=False,
         )
     assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
+
+
+def test_a_collector_that_stood_still_touches_no_file(failing_job: Failing) -> None:
+    """A newer one is in the middle of its own new file."""
+    output, errors = failing_job.directory.output_path, failing_job.directory.errors_path
+    failing_job.begin()
+    with Journal.open(failing_job.directory.journal_path) as stale:
+        with Journal.open(failing_job.directory.journal_path) as newer:
+            newer.prepare()
+            newer.take()
+        beside(output).write_text("the newer one's")
+        before = output.read_bytes(), errors.read_bytes()
+        rewriting = Rewriting(output, errors)
+        with pytest.raises(StoppedError, match="newer collector"):
+            rewriting.write(stale)
+        stale.is_broken, stale.shown = False, stale.round
+        with pytest.raises(StoppedError, match="newer collector"):
+            rewriting.put_in_place(stale)
+    assert beside(output).read_text() == "the newer one's"
+    assert (output.read_bytes(), errors.read_bytes()) == before
 
 
 def test_the_old_file_keeps_its_mode_and_a_taken_name_is_refused(failing_job: Failing, tmp_path: Path) -> None:
