@@ -54,8 +54,8 @@ def await_copied(spooler: Spooler, directory: JobDirectory, *, show: Show) -> No
 def do_without_rest(directory: JobDirectory, *, show: Show) -> None:
     """Settle for what has come of an input whose copying was stopped, and say how much that is."""
     if (end := directory.input.end_early()) is not None:
-        came = f"{end.lines:,} lines came by {directory.input.described}"
-        show.say(f"the input of job {directory.spec.job} ended early: {came} and are run, the rest never came")
+        came = f"lines that came by {directory.input.described}, {end.lines:,} in all"
+        show.say(f"the input of job {directory.spec.job} ended early: the {came}, are run; the rest never came")
 
 
 def _leave_rest(spooler: Spooler, copied: JobInput, *, show: Show) -> None:

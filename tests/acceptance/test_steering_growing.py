@@ -171,7 +171,7 @@ def test_resume_does_without_what_never_came(growing: Growing) -> None:
     ended = run_producer("resume", only_job(growing.jobs), *growing.place)
     assert ended.returncode == 1, ended.stderr
     said = " ".join(ended.stderr.split())
-    assert "ended early: 6 lines came by standard input and are run, the rest never came" in said
+    assert "ended early: the lines that came by standard input, 6 in all, are run; the rest never came" in said
     results = read_results(growing.output)
     assert [result["custom_id"] for result in results[:5]] == [f"r-{number}" for number in range(5)]
     assert results[5]["error"]["code"] == "invalid_json"

@@ -51,6 +51,9 @@ def test_help_needs_neither_redis_nor_celery_nor_pydantic() -> None:
         pytest.param(("run", "INPUT", "--model", "./not-there"), "no such model folder", id="no such folder"),
         pytest.param(("run", "not-there.jsonl", "--engine", "sim"), "not-there.jsonl", id="no such input"),
         pytest.param(("run", "INPUT", "other", "--engine", "sim"), "unexpected argument", id="stray argument"),
+        pytest.param(("run", "-", "--follow", "--engine", "sim"), "standard input is read as it comes", id="follow -"),
+        pytest.param(("run", "INPUT", "--until-idle", "9s", "--engine", "sim"), "add --follow", id="idle file"),
+        pytest.param(("run", "-", "--until-idle", "soon", "--engine", "sim"), "until_idle_s", id="no duration"),
         pytest.param(("run", "INPUT", "--input-file", "INPUT"), "give one", id="input twice"),
         pytest.param(
             ("run", "INPUT", "--engine", "sim", "--", "--dtype", "half"), "simulated", id="vLLM flags for sim"

@@ -93,6 +93,7 @@ def test_the_default_output_lies_in_the_directory(place: Place) -> None:
         ({"output": "/elsewhere.jsonl"}, False),
         ({"input": "other.jsonl"}, False),
         ({"include_request": True}, False),
+        ({"follow": True}, False),
         ({"worker": EmbeddedWorker(engine="sim")}, False),
     ],
 )
@@ -216,6 +217,24 @@ def test_gzip_is_unpacked_into_the_directory(place: Place) -> None:
         created.check_input_unchanged()
     place.input.unlink()
     created.check_input_unchanged()
+
+
+def test_a_followed_file_may_grow_before_it_is_read(place: Place) -> None:
+    created = place.create(follow=True)
+    assert created.input_path == place.input
+    place.input.write_bytes(CONTENT * 3)
+    created.check_input_unchanged()
+    assert JobDirectory.find_same(place.jobs, place.spec(follow=True)) is not None
+    assert JobDirectory.find_same(place.jobs, place.spec()) is None
+
+
+def test_only_a_plain_file_can_be_followed(place: Place) -> None:
+    place.input.write_bytes(gzip.compress(CONTENT))
+    with pytest.raises(RefusedError, match="only a plain file"):
+        place.create(follow=True)
+    os.mkfifo(place.folder / "pipe")
+    with pytest.raises(RefusedError, match="only a plain file"):
+        place.create(follow=True, input=str(place.folder / "pipe"))
 
 
 @pytest.mark.parametrize("content", [b"", CONTENT[:-1], CONTENT * 2, CONTENT.replace(b"hi", b"ho")])
