@@ -1,9 +1,9 @@
 """`worker start --exit-when-idle`: a node with nothing to do drains and ends with 0, and never with work in hand."""
 
+import os
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from common import keys
-from tests.jobs import check_whole, write_requests
+from tests.jobs import check_whole, wait_for_results, write_requests
 from tests.processes import (
     await_gone,
     descendants,
@@ -26,6 +26,7 @@ from tests.servers import Server
 from tests.waiting import wait_until
 
 LIMIT_S = 5
+ROWS = 40
 
 
 @contextmanager
@@ -45,35 +46,49 @@ def idle_s(client: redis.Redis, server: Server) -> list[int]:
 def test_work_just_before_the_limit_keeps_a_node_and_its_dead_are_replaced(
     valkey: redis.Redis, valkey_server: Server, tmp_path: Path
 ) -> None:
-    """One of two workers has work, the other none; one is killed with work in hand; only then nobody has any."""
-    log, source, output = tmp_path / "worker.log", write_requests(tmp_path / "in.jsonl", 40), tmp_path / "out.jsonl"
-    where = ("--redis-url", valkey_server.url, "--jobs", tmp_path / "jobs", "--batch-size", 4)
+    """A job that waits for its lines gets them at the last moment; then a worker is killed with work in hand."""
+    log, output, fifo = tmp_path / "worker.log", tmp_path / "out.jsonl", tmp_path / "fifo"
+    lines = write_requests(tmp_path / "in.jsonl", ROWS).read_text()
+    where = ("--redis-url", valkey_server.url, "--jobs", tmp_path / "jobs", "--batch-size", 4, "--linger", 0.1)
     slow = ("--workers", 2, "--sim-places", 2, "--sim-seconds", 0.06)
-    with node(valkey_server, *slow, limit=f"{LIMIT_S}s", log=log) as process:
+    os.mkfifo(fifo)
+    with (
+        started(producer_command("run", fifo, "-o", output, *where), log=tmp_path / "run.log") as run,
+        ExitStack() as end,
+    ):
+        pipe = end.enter_context(fifo.open("w"))
+        process = end.enter_context(node(valkey_server, *slow, limit=f"{LIMIT_S}s", log=log))
         wait_until(
             lambda: len(idle := idle_s(valkey, valkey_server)) == 2 and min(idle) >= LIMIT_S - 2,
             timeout_s=30,
             description="the node is about to leave",
         )
-        with started(producer_command("run", source, "-o", output, *where), log=tmp_path / "run.log") as run:
-            held: list[str] = []
-
-            def find_holder() -> bool:
-                held[:] = [name for name in live_workers(valkey_server) if valkey.hget(name, "in_flight") != b"0"]
-                return bool(held)
-
-            wait_until(find_holder, timeout_s=20, description="a worker has work")
-            psutil.Process(int(valkey.hget(held[0], "pid") or 0)).kill()
-            assert run.wait(60) == 0
+        pipe.write(lines)
+        pipe.close()
+        psutil.Process(await_holder(valkey, valkey_server)).kill()
+        wait_for_results(output, run, at_least=ROWS, log=tmp_path / "run.log")
         assert process.poll() is None, log.read_text()[-3000:]
-        done_at = time.monotonic()
-        check_whole(output, 40)
         children = descendants(process.pid)
-        assert process.wait(30) == 0
-        assert time.monotonic() - done_at > LIMIT_S - 2
+        assert process.wait(60) == 0
         await_gone(children)
-    assert "worker_restarted" in log.read_text()
-    assert f"--exit-when-idle is {LIMIT_S} s: draining" in log.read_text()
+        assert run.wait(30) == 0
+    check_whole(output, ROWS)
+    said = log.read_text()
+    assert 0 < said.index("worker_restarted") < said.index(f"--exit-when-idle is {LIMIT_S} s: draining")
+
+
+def await_holder(client: redis.Redis, server: Server) -> int:
+    """The pid of a worker that has requests in flight, once there is one."""
+    found: list[int] = []
+
+    def look() -> bool:
+        for name in live_workers(server):
+            pid, in_flight = client.hmget(name, "pid", "in_flight")
+            found.extend([int(pid or 0)] if int(in_flight or 0) else [])
+        return bool(found)
+
+    wait_until(look, timeout_s=30, description="a worker has work")
+    return found[0]
 
 
 def test_a_job_outlives_nodes_that_leave_while_it_comes(
