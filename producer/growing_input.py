@@ -47,17 +47,20 @@ class GrowingInput:
     def look(self, *, now_s: float) -> None:
         """See what has come, and whether the end has.
 
-        Raises what stopped the copying in this process; `StoppedError` when a followed file was cut or replaced.
+        Raises what stopped the copying in this process; `StoppedError` when a followed file was cut or replaced;
+        `RefusedError` when it is shorter than where it ended.
         """
-        if self.ended or self.size - self._at >= AHEAD_BYTES:
+        if not self.ended and self.size - self._at >= AHEAD_BYTES:
             return
-        end = self._input.end()  # first: what is there then is all of it
+        end = End(self.size) if self.ended else self._input.end()  # before its length: what is there then is all of it
+        length = os.fstat(self._file.fileno()).st_size
         if end is not None:
+            if length < end.size:
+                raise self._input.changed(f"it ended after {end.size} bytes, {length} are there now")
             self.size, self.ended = end.size, True
             return
         if self._input.copying is not None:
             self._input.copying.check()
-        length = os.fstat(self._file.fileno()).st_size
         idle_s = min(now_s - self._looked_s, LONGEST_STEP_S)
         self._idle_s = self._idle_s + idle_s if length == self._length else 0.0
         self._looked_s, self._length = now_s, length

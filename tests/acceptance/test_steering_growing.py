@@ -6,29 +6,18 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from producer.job_directory import JobDirectory
-from tests.jobs import check_whole, only_job, wait_for_results
+from tests.growing import Growing, line_of, lines_of
+from tests.jobs import check_whole, only_job
 from tests.processes import environment, producer_command, read_results, run_producer, started, started_worker
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
 
-QUICK = ("--linger", "0.2")
 SIMULATED = ("--engine", "sim", "--sim-profile", "zero")
-
-
-def line_of(number: int) -> bytes:
-    """The request `r-NUMBER`."""
-    return json.dumps({"custom_id": f"r-{number}", "prompt": f"say {number}", "max_tokens": 8}).encode() + b"\n"
-
-
-def lines_of(numbers: range) -> bytes:
-    return b"".join(map(line_of, numbers))
 
 
 @pytest.fixture(scope="module")
@@ -39,72 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with started_worker(server, *SIMULATED, log=folder / "worker.log"):
         yield server
     server.stop()
-
-
-class Growing:
-    """One job whose input grows, on a fleet, and its command."""
-
-    def __init__(self, folder: Path, server: Server) -> None:
-        self.folder, self.server = folder, server
-        self.jobs, self.output, self.source = folder / "jobs", folder / "out.jsonl", folder / "in.jsonl"
-        self.log = folder / "run.log"
-        self.place = ("--jobs", self.jobs, "--redis-url", server.url)
-
-    def arguments(self, verb: str, *arguments: object) -> list[object]:
-        """`VERB ARGUMENTS` of this job."""
-        return [verb, *arguments, "-o", self.output, "--model", "m", *self.place, *QUICK]
-
-    @contextmanager
-    def piped(self, verb: str = "run", *more: object) -> Iterator[tuple["subprocess.Popen[bytes]", IO[bytes]]]:
-        """The command reading a pipe, and the pipe's other end; killed at the end."""
-        with self.log.open("ab") as log:
-            run = subprocess.Popen(
-                producer_command(*self.arguments(verb, "-", *more)),
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
-        assert run.stdin is not None
-        try:
-            yield run, run.stdin
-        finally:
-            run.kill()
-            run.wait()
-            print(self.log.read_text()[-3000:])
-
-    @contextmanager
-    def following(self, verb: str = "run", *more: object) -> Iterator["subprocess.Popen[bytes]"]:
-        """The command following the file."""
-        with started(producer_command(*self.arguments(verb, "--follow", self.source, *more)), log=self.log) as run:
-            yield run
-
-    def append(self, numbers: range) -> None:
-        """Let the followed file grow."""
-        with self.source.open("ab") as file:
-            file.write(lines_of(numbers))
-
-    def await_results(self, run: "subprocess.Popen[bytes]", least: int) -> None:
-        """Block until the ordered file has so many lines."""
-        wait_for_results(self.output, run, at_least=least, log=self.log)
-
-    def await_end(self, run: "subprocess.Popen[bytes]", code: int) -> str:
-        """Block until the command ends, as it should; returns what it said."""
-        assert run.wait(30) == code, self.log.read_text()
-        return " ".join(self.log.read_text().split())
-
-    def again(self, *more: object, content: bytes | None = None) -> "subprocess.CompletedProcess[str]":
-        """`run` on standard input, or on the followed file where there is none, to its end."""
-        source = ["--follow", self.source] if content is None else ["-"]
-        ended = subprocess.run(
-            producer_command(*self.arguments("run", *source, *more)),
-            env=environment(),
-            input=content,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        return subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
 @pytest.fixture
@@ -201,7 +124,7 @@ def test_a_followed_file_goes_on_after_its_command_was_stopped(growing: Growing,
         growing.await_results(run, 3)
         wait_until(
             lambda: f"waiting for lines in {growing.source}" in " ".join(growing.log.read_text().split()),
-            timeout_s=15,
+            timeout_s=60,
             description="it says what it waits for",
         )
         run.send_signal(signum)
@@ -238,7 +161,7 @@ def test_enqueue_feeds_a_pipe_to_its_end(growing: Growing) -> None:
     with growing.piped("enqueue") as (run, pipe):
         pipe.write(lines_of(range(5)))
         pipe.flush()
-        wait_until(lambda: fed(growing) >= 5, timeout_s=30, description="what came is fed")
+        wait_until(lambda: fed(growing) >= 5, timeout_s=60, description="what came is fed")
         assert run.poll() is None, "its input has not ended"
         pipe.write(lines_of(range(5, 9)))
         pipe.close()
@@ -290,7 +213,7 @@ def test_a_terminal_is_read_until_ctrl_d(growing: Growing) -> None:
         command = producer_command(*growing.arguments("run", "-"))
         run = subprocess.Popen(command, env=environment(), stdin=terminal, stdout=log, stderr=log)
     try:
-        wait_until(lambda: "until Ctrl-D" in growing.log.read_text(), timeout_s=30, description="it says what it reads")
+        wait_until(lambda: "until Ctrl-D" in growing.log.read_text(), timeout_s=60, description="it says what it reads")
         os.write(keyboard, line_of(0))
         growing.await_results(run, 1)
         os.write(keyboard, b"\x04")

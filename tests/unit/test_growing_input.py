@@ -101,6 +101,18 @@ def test_what_comes_behind_the_end_is_not_read(place: Place) -> None:
     assert place.lines(place.stream(at=4)) == []
 
 
+def test_what_is_lost_before_the_end_is_not_passed_over(place: Place) -> None:
+    place.grow(b"one\ntwo\n")
+    place.input.mark_end(End(8))
+    stream = place.stream()
+    stream.look(now_s=1.0)
+    assert stream.readline() == b"one\n"
+    os.truncate(place.path, 6)
+    for late in (stream, place.stream()):
+        with pytest.raises(RefusedError, match="6 are there now"):
+            late.look(now_s=2.0)
+
+
 def test_reading_goes_on_where_it_was(place: Place) -> None:
     place.grow(b"one\ntwo\n")
     assert place.lines(place.stream(at=4)) == [b"two\n"]
