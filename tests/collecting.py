@@ -134,7 +134,10 @@ class FakeEngineWorker:
         publish: Callable[["FakeEngineWorker", str, MicroBatch, str, int], None] | None = None,
         share: int = 4,
         target: int = 16,
+        steps: Iterable[int] = PRIORITY_STEPS,
     ) -> None:
+        """`steps`: the priorities it takes hints of."""
+        self.steps = tuple(steps)
         self.incarnation = f"test-{secrets.token_hex(4)}"
         self.models, self.digest, self.target, self.share = tuple(models), digest, target, share
         self.client = server.client()
@@ -171,7 +174,7 @@ class FakeEngineWorker:
     def queue_keys(self) -> list[str]:
         """Every list it takes hints from, most urgent first."""
         queues = [keys.queue(model, digest) for model in self.models for digest in (None, self.digest)]
-        return [f"{queue}{SEPARATOR}{step}" if step else queue for step in PRIORITY_STEPS for queue in queues]
+        return [f"{queue}{SEPARATOR}{step}" if step else queue for step in self.steps for queue in queues]
 
     def waiting_hints(self) -> int:
         """Hints that nobody has taken."""

@@ -26,15 +26,16 @@ ROWS = 100
 
 @pytest.fixture
 def bench(tmp_path: Path, valkey: redis.Redis, valkey_server: Server) -> Bench:
-    """A job of 100 good lines for model m."""
-    return Bench(tmp_path, valkey_server, write_input(tmp_path / "in.jsonl", ROWS))
+    """A job of 100 good lines for model m, of which two micro-batches are out at a time."""
+    settings = quick_settings(valkey_server, max_concurrency=16)
+    return Bench(tmp_path, valkey_server, write_input(tmp_path / "in.jsonl", ROWS), settings=settings)
 
 
 class HeldWorker(FakeEngineWorker):
     """A worker that publishes what it has claimed only when it is let."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__(server)
+        super().__init__(server, steps=(0, 3, 6))
         self.may_publish = threading.Event()
 
     def publish_all(self, job: str, batch: MicroBatch, token: str, got: int) -> None:
@@ -83,6 +84,7 @@ def test_a_pause_ends_the_run_once_nothing_is_held(bench: Bench, held: HeldWorke
     assert (outcome.status, outcome.exit_code) == ("paused", 3)
     assert "producer pause" in (outcome.waiting_reason or "")
     assert outcome.counts.done == len(bench.results()) == 8, "what ran was received, and nothing else begun"
+    assert outcome.counts.fed == 16, "there was room, and nothing was fed"
     assert bench.claims.look(bench.job).fields["reason"] == outcome.waiting_reason
     again = bench.run()
     assert (again.status, again.exit_code, again.waiting_reason) == ("paused", 3, outcome.waiting_reason)
@@ -95,7 +97,9 @@ def test_a_resume_hints_what_is_ready_at_once(bench: Bench, valkey_server: Serve
     wait_until(lambda: held.claimed and held.waiting_hints(), timeout_s=20, description="one is held, one waits")
     ask(bench, "pause")
     await_state(bench, "paused")
-    with FakeEngineWorker(valkey_server) as worker:
+    with FakeEngineWorker(valkey_server, steps=(0, 3, 6)) as worker:
+        for queue in FakeEngineWorker(valkey_server).queue_keys()[-2:]:
+            worker.client.lpush(queue, "a hint of another job, which nobody takes: the queue is not empty")
         wait_until(lambda: "paused" in worker.answers, timeout_s=20, description="a claim is refused")
         wait_until(lambda: not worker.waiting_hints(), timeout_s=20, description="all hints are dropped")
         assert not worker.claimed
