@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.document import write_document
+from benchmarks.chaos.document import read_document, write_document
 from benchmarks.chaos.figures import figures_of
 from benchmarks.chaos.kinds import KINDS, REAL, REAL_KINDS, Kind
 from benchmarks.chaos.lines import undisturbed, undisturbed_real
@@ -42,7 +42,10 @@ def main() -> int:
                 records.append(run_and_say(kind, arguments.seed + seed, real, arguments.keep))
     minutes = (time.monotonic() - began_s) / 60
     if arguments.output is not None:
-        write(arguments.output, records, minutes=minutes)
+        write_document(arguments.output, document_of(records, minutes=minutes))
+    if arguments.into is not None:
+        again = document_of(records, minutes=minutes)
+        write_document(arguments.into, with_again(read_document(arguments.into), again))
     return show(records, minutes=minutes)
 
 
@@ -57,6 +60,7 @@ def parse() -> argparse.Namespace:
         "--real", type=int, default=2, metavar="SEEDS", help="runs a kind with the real engine; 0: none"
     )
     parser.add_argument("--output", type=Path, help="where the JSON goes, e.g. docs/kill-matrix.json")
+    parser.add_argument("--into", type=Path, help="a JSON file of the same commit: all runs of these kinds in it go")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "bakehouse-chaos")
     return parser.parse_args()
 
@@ -70,16 +74,25 @@ def run_and_say(kind: Kind, seed: int, reference: list[dict[str, Any]], keep: Pa
     return record
 
 
-def write(path: Path, records: Sequence[RunRecord], *, minutes: float) -> None:
+def document_of(records: Sequence[RunRecord], *, minutes: float) -> dict[str, Any]:
     """The JSON: commit, machine, every run."""
-    document = {
+    return {
         "commit": commit(),
         "command": "python -m " + " ".join(sys.orig_argv[2:]),
         "machine": {"cpus": cpus()},
         "minutes": round(minutes),
         "runs": [record.to_json() for record in records],
     }
-    write_document(path, document)
+
+
+def with_again(document: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """`document` with the kinds that were run again. Raises `ValueError` for runs of another commit."""
+    if document["commit"].rstrip("+") != again["commit"].rstrip("+"):
+        raise ValueError(f"these are runs of {again['commit']}, those of {document['commit']}")
+    kinds = {(run["fault"], run["process"]) for run in again["runs"]}
+    kept = [run for run in document["runs"] if (run["fault"], run["process"]) not in kinds]
+    head = {"command": f"{document['command']}; {again['command']}", "minutes": document["minutes"] + again["minutes"]}
+    return document | head | {"runs": kept + again["runs"]}
 
 
 def show(records: Sequence[RunRecord], *, minutes: float) -> int:

@@ -1,12 +1,14 @@
 """docs/kill-matrix.md is what its JSON makes; and what the figures call held is held."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.chaos.__main__ import with_again
 from benchmarks.chaos.document import read_document, write_document
 from benchmarks.chaos.figures import HEADER, Figures, figures_of, records_from_json
-from benchmarks.chaos.kinds import KILLED_S, KINDS
+from benchmarks.chaos.kinds import KILLED_S, KINDS, REAL_KINDS
 from benchmarks.chaos.matrix import PAGE, render
 from benchmarks.chaos.run import RunRecord
 
@@ -29,7 +31,7 @@ def test_the_page_names_commit_seeds_and_every_kind() -> None:
     page = PAGE.read_text(encoding="utf-8")
     seeds = [run["seed"] for run in document["runs"]]
     assert f"Commit `{document['commit']}`, seeds {min(seeds)} to {max(seeds)}" in page
-    for kind in KINDS:
+    for kind in KINDS + REAL_KINDS:
         assert f"| {kind.fault} | {kind.process} |" in page
 
 
@@ -38,6 +40,24 @@ def test_a_record_survives_its_json(tmp_path: Path) -> None:
     write_document(tmp_path / "runs.json", {"commit": "c", "runs": [before.to_json(), before.to_json()]})
     after = read_document(tmp_path / "runs.json")
     assert (after["commit"], records_from_json(after["runs"])) == ("c", [before, before])
+
+
+def test_kinds_that_were_run_again() -> None:
+    other = KINDS[1]
+    before: dict[str, Any] = {
+        "commit": "c",
+        "command": "one",
+        "minutes": 20,
+        "waste": {},
+        "runs": [record(lost=1).to_json()],
+    }
+    before["runs"].append(record().to_json() | {"fault": other.fault, "process": other.process})
+    again: dict[str, Any] = {"commit": "c+", "command": "two", "minutes": 2, "runs": [record().to_json()]}
+    merged = with_again(before, again)
+    assert merged["runs"] == [before["runs"][1], again["runs"][0]]
+    assert (merged["minutes"], merged["command"], merged["waste"]) == (22, "one; two", {})
+    with pytest.raises(ValueError, match="runs of d"):
+        with_again(before, again | {"commit": "d"})
 
 
 def test_one_line_of_figures() -> None:
