@@ -14,7 +14,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-scale bench-fairness chaos kill-matrix system clean
+.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-scale bench-fairness bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -54,6 +54,9 @@ bench-engine bench-pipeline: $(VENV)/.dev $(MODEL)/config.json
 
 bench-fairness: $(VENV)/.dev  ## what a small job pays for a large one, and the shares of three, about 5 minutes
 	@$(RUN) -m benchmarks.fairness
+
+bench-memory: $(VENV)/.dev  ## memory and rate from ten thousand rows to ten million, and of large rows, about 30 minutes
+	@$(RUN) -m benchmarks.memory --rows 10000 --rows 1000000 --rows 10000000 --large --picture docs/pictures/memory.png
 
 bench-scale: $(VENV)/.dev  ## up to 32 simulated workers beside a perfect dispatcher, about 12 minutes
 	@$(RUN) -m benchmarks.scale
