@@ -8,8 +8,8 @@ docs/decisions/0021-fair-shares.md.
 
 DRY_TURNS = 2
 """A fleet that begins, or whose requests all end at once, takes everything in one turn and waits for nothing."""
-STEP = 1.25
-SHRINK_S = 2.0
+STEP = 1.5
+SHRINK_S = 10.0
 FIRST_NUDGE_S = 10.0
 LAST_NUDGE_S = 160.0
 """A hint may have got lost, and then its requests count as waiting: after so long without a claim the oldest is hinted
@@ -34,7 +34,7 @@ class HintBound:
         if self._dry >= DRY_TURNS:
             self._grown = max(self._grown, least) * STEP
             self._changed_s = now_s
-        elif now_s - self._changed_s >= SHRINK_S:
+        elif not self._dry and now_s - self._changed_s >= SHRINK_S:
             self._grown /= STEP
             self._changed_s = now_s
         self._grown = min(self._grown, most)
