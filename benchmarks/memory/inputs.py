@@ -35,15 +35,15 @@ class Shape(NamedTuple):
 def write_input(path: Path, shape: Shape) -> None:
     """The requests of `shape`; long texts are of random letters, one word each, and hardly get smaller when packed."""
     random_ = random.Random(SEED)
+    tokens = 8 if shape.text_bytes is None else 1
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "<text>"}], "max_tokens": tokens}
+    template = line("<id>", body)
     with path.open("w", encoding="utf-8") as file:
         for seq in range(shape.rows):
             text = f"say {seq}"
             if shape.text_bytes is not None:
                 text = base64.b64encode(random_.randbytes(shape.text_bytes * 3 // 4)).decode()
-            body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 8}
-            if shape.text_bytes is not None:
-                body["max_tokens"] = 1
-            file.write(line(custom_id(shape.owner(seq)), body))
+            file.write(template.replace("<id>", custom_id(shape.owner(seq))).replace("<text>", text))
 
 
 def custom_id(seq: int) -> str:
