@@ -74,14 +74,18 @@ def test_killed_in_its_middle_and_given_again(
     got = run_producer("get", job, "r-1", *where)
     assert json.loads(got.stdout) == read_results(output)[1]
     assert durable_results(tmp_path / "jobs") == ROWS + BAD, "each row once"
+    check_nothing_begins(job, where, tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.1.jsonl", "out.jsonl"]
 
+
+def check_nothing_begins(job: str, where: tuple[object, ...], folder: Path) -> None:
+    """Of a job that is all good, and of an id that it does not have."""
     nothing = run_producer("rerun", job, *where)
     assert (nothing.returncode, "nothing to run again" in nothing.stderr) == (0, True), nothing.stderr
-    unknown = tmp_path / "ids.txt"
+    unknown = folder / "ids.txt"
     unknown.write_text("r-1\nnobody\n")
     refused = run_producer("rerun", job, "--ids", unknown, *where)
     assert (refused.returncode, "'nobody'" in refused.stderr) == (2, True), refused.stderr
-    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.1.jsonl", "out.jsonl"]
 
 
 def test_interrupted_and_resumed_with_a_server_and_a_worker_of_its_own(tmp_path: Path) -> None:
