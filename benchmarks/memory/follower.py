@@ -70,7 +70,8 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._look()
+        with suppress(redis.RedisError):  # it may be gone, where the benchmark is ended
+            self._look()
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the job stands."""
