@@ -23,8 +23,10 @@ from tests.processes import ROOT, environment
 from tests.servers import Server
 
 TOTAL = 40
+PLACES = 10
+"""A worker of so many is no reason for micro-batches of less than eight."""
 POISON = 11
-"""In the second micro-batch of eight: one worker of one place is no reason for smaller ones."""
+"""In the second micro-batch."""
 NEIGHBOURS = set(range(8, 16)) - {POISON}
 Publish = Callable[[FakeEngineWorker, str, MicroBatch, str, int], None]
 
@@ -84,7 +86,7 @@ def check_verdict(bench: Bench) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("cause", "deaths"), [("self", 3), ("outside", 5)])
 def test_poison_ends_and_its_neighbours_run_on(bench: Bench, valkey_server: Server, cause: str, deaths: int) -> None:
-    with FakeEngineWorker(valkey_server, target=1, publish=deadly(cause, published=2)) as worker:
+    with FakeEngineWorker(valkey_server, target=PLACES, publish=deadly(cause, published=2)) as worker:
         outcome = Running(bench.collector()).join(timeout_s=40)
     assert not worker.errors
     assert outcome.exit_code == ExitCode.FOUND
@@ -114,7 +116,7 @@ def test_only_those_blamed_twice_travel_alone(bench: Bench, valkey_server: Serve
             assert worker.claims.arm(job, batch.mb, token=token)
         return worker.publish_all(job, batch, token, got)
 
-    with FakeEngineWorker(valkey_server, target=1, publish=publish) as worker:
+    with FakeEngineWorker(valkey_server, target=PLACES, publish=publish) as worker:
         outcome = Running(bench.collector()).join(timeout_s=30)
     assert not worker.errors
     bench.check_whole(TOTAL)
@@ -140,7 +142,7 @@ def test_ends_that_blame_nobody_make_no_suspects(
         else:
             worker.publish_all(job, batch, token, got)
 
-    with FakeEngineWorker(valkey_server, target=1, publish=publish) as worker:
+    with FakeEngineWorker(valkey_server, target=PLACES, publish=publish) as worker:
         outcome = Running(bench.collector()).join(timeout_s=30)
     assert worker.claimed.count(2) == 5
     assert outcome.exit_code == ExitCode.OK
@@ -149,7 +151,7 @@ def test_ends_that_blame_nobody_make_no_suspects(
 
 
 def test_a_suspect_whose_run_had_not_begun_is_not_blamed(bench: Bench, valkey_server: Server) -> None:
-    with FakeEngineWorker(valkey_server, target=1, publish=deadly("outside", unarmed=4)) as worker:
+    with FakeEngineWorker(valkey_server, target=PLACES, publish=deadly("outside", unarmed=4)) as worker:
         Running(bench.collector()).join(timeout_s=40)
     assert not worker.errors
     check_verdict(bench)
@@ -172,7 +174,7 @@ def test_suspects_outlive_a_flush(bench: Bench, valkey: redis.Redis, valkey_serv
         return then(worker, job, batch, token, got)
 
     bench.settings = quick_settings(valkey_server, expire_s=1.0)
-    with FakeEngineWorker(valkey_server, target=1, publish=publish) as worker:
+    with FakeEngineWorker(valkey_server, target=PLACES, publish=publish) as worker:
         Running(bench.collector()).join(timeout_s=40)
     assert not worker.errors
     check_verdict(bench)
@@ -193,7 +195,7 @@ def test_a_collector_killed_between_two_steps_leaves_suspects_to_the_next(
     bench: Bench, valkey: redis.Redis, valkey_server: Server, target: str, number: int
 ) -> None:
     arguments = [valkey_server.url, bench.jobs, bench.job, target, number]
-    with FakeEngineWorker(valkey_server, target=1, publish=deadly("self")) as worker:
+    with FakeEngineWorker(valkey_server, target=PLACES, publish=deadly("self")) as worker:
         killed = subprocess.run(
             [sys.executable, "-m", "tests.crashing", *map(str, arguments)],
             cwd=ROOT,
