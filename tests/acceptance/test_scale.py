@@ -1,21 +1,23 @@
 """The scaling benchmark in small: real workers that come, go and are slow, and a figure for each."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.processes import ROOT, environment
+from tests.processes import started
+from tests.waiting import wait_until
 
 SMALL = ("--workers", "2", "--rows", "240", "--rows-a-worker", "60", "--step-s", "0.002", "--repeats", "1")
+END_S = 240
 
 
 def test_every_job_has_its_figures(tmp_path: Path) -> None:
     picture = tmp_path / "scale.png"
     command = [sys.executable, "-m", "benchmarks.scale", *SMALL, "--picture", str(picture)]
-    ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
-    assert ended.returncode in (0, 1), ended.stderr[-3000:]
-    figures = json.loads(ended.stdout.splitlines()[-1])
+    with started(command, log=tmp_path / "log") as benchmark:
+        wait_until(lambda: benchmark.poll() is not None, timeout_s=END_S, description="the benchmark's end")
+    assert benchmark.returncode in (0, 1)
+    figures = json.loads((tmp_path / "log").read_text().splitlines()[-1])
     assert [(job["fleet"], job["rows"]) for job in figures["jobs"]] == [
         *(("1", 60), ("2", 240)),
         *(("1 + 1 slow", 60), ("1, +1, -1", 60)),
