@@ -109,7 +109,12 @@ def make_spec(host: Path, server: Server) -> JobSpec:
 
 def moments(steps: Sequence[Step]) -> list[int]:
     """How many steps were done when the power went away: before and after each that makes something sure or known."""
-    near = {at + after for at, step in enumerate(steps) for after in (0, 1) if step.kind in ("sync", "rename", "mark")}
+    near = {
+        at + after
+        for at, step in enumerate(steps)
+        for after in (0, 1)
+        if step.kind in ("sync", "rename", "link", "mark")
+    }
     return sorted(near) if not CUTS else sorted(random.Random(SEED).sample(sorted(near), CUTS))
 
 
@@ -194,20 +199,26 @@ def go_on(recording: Recording, directory: JobDirectory | None, known: Known) ->
     """The same command, on a Redis that knows as much of the job as it may; its exit code, and how many are done."""
     server, jobs = recording.server, recording.host / "new" / "jobs"
     settings, spec = hasty_settings(server), make_spec(recording.host, server)
-    server.client().flushall(asynchronous=False)
-    if directory is not None and known.epoch:
-        owned = Claims(server.client()).own(
-            directory.spec.job,
-            epoch=known.epoch,
-            state="open",
-            mb_high=known.mb_high,
-            digests={},
-            manifest=known.manifest,
-        )
-        assert owned
+    know_again(server, directory, known)
     same = JobDirectory.find_same(jobs, spec) or JobDirectory.create(jobs, spec, settings=settings)
     same.check_input_unchanged()
     with FakeEngineWorker(server):
         collector = Collector(same, settings=settings, client=server.client(), app=make_app(settings))
         outcome = collector.run(until="done")
     return outcome.exit_code, outcome.counts.done
+
+
+def know_again(server: Server, directory: JobDirectory | None, known: Known) -> None:
+    """Let Redis know no more of the job than `known`."""
+    server.client().flushall(asynchronous=False)
+    if directory is None or not known.epoch:
+        return
+    owned = Claims(server.client()).own(
+        directory.spec.job,
+        epoch=known.epoch,
+        state="open",
+        mb_high=known.mb_high,
+        digests={},
+        manifest=known.manifest,
+    )
+    assert owned

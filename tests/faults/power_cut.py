@@ -110,7 +110,7 @@ class Disk:
 
     def cut(self, *, chance: random.Random | None) -> None:
         """Write the tree below `root` as it is after the power went away at this moment; `root` must be empty."""
-        _write_tree(self._tree, self._root, chance)
+        _write_tree(self._tree, self._root, chance, {})
 
     def _do(self, step: Step) -> None:
         folder, name = self._folder(step.path), step.path.name
@@ -121,10 +121,10 @@ class Disk:
             folder.change({name: Folder()})
         elif step.kind == "remove":
             folder.change({name: None})
-        elif step.kind == "rename":
+        elif step.kind in ("rename", "link"):
             assert step.target.parent == step.path.parent, "between folders: not known here"
             assert node is not None
-            folder.change({name: None, step.target.name: node})
+            folder.change({step.target.name: node} if step.kind == "link" else {name: None, step.target.name: node})
         elif step.kind == "sync":
             assert node is not None, step.path
             node.sync()
@@ -152,12 +152,16 @@ def _read(path: Path) -> Folder:
     return folder
 
 
-def _write_tree(folder: Folder, path: Path, chance: random.Random | None) -> None:
+def _write_tree(folder: Folder, path: Path, chance: random.Random | None, written: dict[int, Path]) -> None:
+    """`written`: where each file stands already, for those with several names."""
     for name, node in sorted(folder.after_cut(chance).items()):
         if isinstance(node, Folder):
             (path / name).mkdir(mode=0o700)
-            _write_tree(node, path / name, chance)
+            _write_tree(node, path / name, chance, written)
+        elif id(node) in written:
+            (path / name).hardlink_to(written[id(node)])
         else:
+            written[id(node)] = path / name
             (path / name).write_bytes(node.after_cut(chance))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STRACE = shutil.which("strace")
-_CALLS = "openat,mkdir,write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,unlinkat,rmdir,close"
+_CALLS = "openat,mkdir,write,pwrite64,fsync,fdatasync,ftruncate,rename,link,unlink,unlinkat,rmdir,close"
 AT_END = -1
 _LONGEST_BYTES = 64 * 1024 * 1024
 _FINISHED = re.compile(rb"(\d+) +(\w+)\((.*)\) += (-?\d+).*")
@@ -22,7 +22,7 @@ _ARGUMENT = re.compile(rb'"((?:\\x[0-9a-f]{2})*)"|(?:(-?\d+|AT_FDCWD)<((?:\\x[0-
 
 @dataclass(frozen=True)
 class Step:
-    """One call that succeeded. `kind`: create, write, truncate, sync, rename, remove, mkdir, or mark."""
+    """One call that succeeded. `kind`: create, write, truncate, sync, rename, link, remove, mkdir, or mark."""
 
     kind: str
     path: Path
@@ -31,7 +31,7 @@ class Step:
     offset: int = 0
     """Where, `AT_END` behind all that is there; of `truncate`, the new length."""
     target: Path = Path()
-    """Of `rename`, the new path."""
+    """Of `rename` and `link`, the new path."""
 
 
 def record(command: Sequence[str], *, trace: Path, env: Mapping[str, str], timeout_s: float) -> int:
@@ -93,8 +93,8 @@ class _Reader:
             yield from self._of_descriptor(name, descriptor, path, arguments[1:], result)
         elif name == "openat":
             yield from self._opened(_at(*arguments[:2]), arguments[2], result)
-        elif name == "rename":
-            yield from self._inside(Step("rename", _path(arguments[0]), target=_path(arguments[1])))
+        elif name in ("rename", "link"):
+            yield from self._inside(Step(name, _path(arguments[0]), target=_path(arguments[1])))
         elif name == "unlinkat":
             yield from self._inside(Step("remove", _at(*arguments[:2])))
         else:
