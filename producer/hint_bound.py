@@ -8,8 +8,8 @@ docs/decisions/0021-fair-shares.md.
 
 DRY_TURNS = 2
 """A fleet that begins, or whose requests all end at once, takes everything in one turn and waits for nothing."""
-STEP = 1.5
-SHRINK_S = 10.0
+STEP = 1.25
+SHRINK_S = 5.0
 FIRST_NUDGE_S = 10.0
 LAST_NUDGE_S = 160.0
 """A hint may have got lost, and then its requests count as waiting: after so long without a claim the oldest is hinted

@@ -48,8 +48,9 @@ def small(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "small.jsonl", [TOKENS] * SMALL)
 
 
-def test_three_jobs_share_equally(jobs: Jobs, large: Path) -> None:
-    names = ("a", "b", "c")
+def test_three_jobs_share_equally(jobs: Jobs, tmp_path: Path) -> None:
+    """Requests last over a second: collectors that wait for a processor meanwhile are not what is tested here."""
+    names, large = ("a", "b", "c"), write_rows(tmp_path / "long.jsonl", [3 * TOKENS] * 20_000)
     with ExitStack() as open_:
         for name in names:
             open_.enter_context(jobs.running(name, large))
@@ -59,7 +60,7 @@ def test_three_jobs_share_equally(jobs: Jobs, large: Path) -> None:
         def gained() -> dict[str, int]:
             return {name: jobs.done(name) - before[name] for name in names}
 
-        wait_until(lambda: sum(gained().values()) >= 600, timeout_s=120, description="600 results")
+        wait_until(lambda: sum(gained().values()) >= 450, timeout_s=120, description="450 results")
         gains = gained()
     third = sum(gains.values()) / 3
     assert all(0.85 * third <= gain <= 1.15 * third for gain in gains.values()), gains
