@@ -158,7 +158,7 @@ def test_all_clocks_are_set_an_hour_on_and_two_back(tmp_path: Path) -> None:
     server.start()
     by_it = clock.environment
     try:
-        with at_work(server, tmp_path, environment=by_it) as scene:
+        with at_work(server, tmp_path, rows=128, environment=by_it) as scene:
             for offset_s in (HOUR_S, -HOUR_S):
                 clock.step(offset_s)
                 assert clock.offset_s() == pytest.approx(offset_s, abs=5)

@@ -108,7 +108,7 @@ def state(bench: Bench) -> dict[str, object]:
     """Everything that a zombie could spoil: the journal, both files, and what Redis has of the job."""
     with closing(sqlite3.connect(f"file:{bench.directory.journal_path}?mode=ro", uri=True)) as journal:
         tables = [row[0] for row in journal.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        rows = {name: journal.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in tables}
+        rows = {name: sorted(journal.execute(f"SELECT * FROM {name}"), key=repr) for name in tables}
     files = {path.name: path.read_bytes() for path in (bench.directory.output_path, bench.directory.errors_path)}
     mine = {key: value for key, value in everything(bench.server.client()).items() if bench.job.encode() in key}
     return {**rows, **files, "redis": mine}

@@ -101,7 +101,7 @@ def test_a_spoilt_journal(arena: Arena, look: Callable[[], Findings], statement:
 
 
 def test_blame_without_a_death(arena: Arena, look: Callable[[], Findings]) -> None:
-    write(arena, "INSERT INTO loss VALUES (3, 't', 0, 'outside')")
+    write(arena, "INSERT INTO loss VALUES (3, 't', 0, 0, 'outside')")
     assert look().innocents == 1
 
 

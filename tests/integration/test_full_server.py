@@ -46,13 +46,13 @@ def test_results_are_received_while_hints_are_refused(own_server: Server, tmp_pa
         worker.publish_all(job, batch, token, got)
 
     settings = quick_settings(own_server, expire_s=30.0)
-    source = write_input(tmp_path / "in.jsonl", 16)
+    source = write_input(tmp_path / "in.jsonl", 64)
     bench = Bench(tmp_path, own_server, source, settings=settings)
     with FakeEngineWorker(own_server, publish=publish_when_told, target=8) as worker:
         running = Running(bench.collector())
         wait_until(lambda: worker.claimed, timeout_s=10, description="the first is held")
         fill(own_server)
-        assert copy_hints(own_server, copies=0) >= 1
+        copy_hints(own_server, copies=0)
         wait_until(
             lambda: any("is full" in (reason or "") for reason in bench.reasons), timeout_s=10, description="OOM"
         )
@@ -61,5 +61,5 @@ def test_results_are_received_while_hints_are_refused(own_server: Server, tmp_pa
         assert running.alive()
         unfill(own_server)
         assert running.join().exit_code == 0
-    bench.check_whole(16)
+    bench.check_whole(64)
     assert worker.errors == []

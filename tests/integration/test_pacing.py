@@ -1,5 +1,6 @@
 """How many hints a collector has in the queue, on a real server: what the fleet runs at once, and never none."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ import redis
 from common import keys
 from common.errors import InterruptedJobError
 from common.wire import MicroBatch
+from producer.endurance import TURN_S
 from tests.collecting import SEPARATOR, Bench, FakeEngineWorker, Running, quick_settings, write_input
 from tests.servers import Server
 from tests.waiting import wait_until
@@ -58,6 +60,7 @@ def test_what_the_fleet_runs_at_once_is_hinted_and_the_rest_waits(
     def watch(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
         nonlocal most
         most = max(most, hints(worker.client, NORMAL))
+        time.sleep(2 * TURN_S)  # no fleet that takes everything between two turns: for one the bound grows
         worker.publish_all(job, batch, token, got)
 
     with FakeEngineWorker(bench.server, publish=watch, target=TARGET) as worker:
