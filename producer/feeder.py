@@ -81,6 +81,7 @@ class Feeder:
             return recalled
         window = self._job.window
         room = window.room(limits)
+        room = room._replace(bytes=min(room.bytes, max(0, self._job.headroom_bytes)))
         blocked = room.requests < 1 or (room.bytes < 1 and window.open)
         judgeable = self._job.models.known or not self._intake.has_bytes()  # an empty file needs no worker
         self._can_feed = judgeable and not blocked
@@ -95,6 +96,7 @@ class Feeder:
             self._commit(draft)
             for row in draft.batches:
                 window.add(row)
+            self._job.headroom_bytes -= draft.fed_bytes
             put_up(self._job, draft.offers)
         return max(draft.lines, draft.fed)
 

@@ -3,6 +3,8 @@
 It decides nothing. It lives in the collector's one thread, between its lock and its end.
 """
 
+import sys
+
 import redis
 from celery import Celery
 
@@ -14,6 +16,8 @@ from producer.job_directory import JobDirectory
 from producer.journal import Journal
 from producer.payload import Payloads
 from producer.window import Window
+
+NO_LIMIT_BYTES = sys.maxsize
 
 
 class FencedError(Exception):
@@ -43,6 +47,8 @@ class Job:
         self.models = ModelChoice(directory.spec.model)
         self.full = False
         """Whether Redis has no room for more offers, as of the last look or refusal."""
+        self.headroom_bytes = NO_LIMIT_BYTES
+        """What may still be offered before that is so: as of the last look, less what was offered since."""
 
     def meet(self, fleet: Fleet) -> None:
         """Note who is live now."""

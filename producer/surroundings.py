@@ -2,7 +2,7 @@
 
 from producer import metrics
 from producer.fleet import LiveJobs, read_fleet
-from producer.job import Job
+from producer.job import NO_LIMIT_BYTES, Job
 from producer.window import Limits, limits_for
 
 FULL_SHARE = 0.8
@@ -22,12 +22,15 @@ class Surroundings:
         job, client = self._job, self._job.client
         job.meet(read_fleet(client))
         memory = client.info("memory")
-        job.full = 0 < memory.get("maxmemory", 0) * FULL_SHARE < memory["used_memory"]
+        live_jobs = self._jobs.count(client, now_s=now_s)
+        most, used = memory.get("maxmemory", 0) * FULL_SHARE, memory["used_memory"]
+        job.full = 0 < most < used
+        job.headroom_bytes = int(most - used) // live_jobs if most else NO_LIMIT_BYTES
         self.limits = limits_for(
             window_requests=job.settings.window_requests,
             window_bytes=job.settings.window_bytes,
             capacity=job.fleet.capacity(),
-            live_jobs=self._jobs.count(client, now_s=now_s),
+            live_jobs=live_jobs,
             max_concurrency=job.spec.max_concurrency,
         )
         metrics.LIVE_WORKERS.set(len(job.fleet.workers))

@@ -1,5 +1,6 @@
 """A server over its memory limit: what it refuses, what it takes all the same, and that a collector makes room."""
 
+import secrets
 import threading
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from worker.outage import Outage
 from worker.presence import Presence
 
 WORKER = "host-cpu0-00000001"
+LIMIT_BYTES = 4 * 1024 * 1024
+ROWS = 1600
+"""Of 4 KiB each in Redis: more than fit."""
 
 
 def test_a_full_server_takes_heartbeats_certificates_and_notes(own_server: Server) -> None:
@@ -62,4 +66,21 @@ def test_results_are_received_while_hints_are_refused(own_server: Server, tmp_pa
         unfill(own_server)
         assert running.join().exit_code == 0
     bench.check_whole(64)
+    assert worker.errors == []
+
+
+def test_offers_leave_room_for_hints(own_server: Server, tmp_path: Path) -> None:
+    """All that is offered before a worker comes: if nobody could be told of it, nothing would ever make room."""
+    client = own_server.client()
+    limit = client.info("memory")["used_memory"] + LIMIT_BYTES
+    client.config_set("maxmemory", limit)
+    source = write_input(tmp_path / "in.jsonl", ROWS)
+    source.write_text("".join(line.replace("hello", secrets.token_hex(4096)) for line in source.open()))
+    settings = quick_settings(own_server, look_s=0.5, expire_s=3.0)
+    bench = Bench(tmp_path, own_server, source, settings=settings)
+    running = Running(bench.collector())
+    wait_until(lambda: client.info("memory")["used_memory"] > 0.7 * limit, timeout_s=20, description="it fills")
+    with FakeEngineWorker(own_server, target=64) as worker:
+        assert running.join(timeout_s=40).exit_code == 0
+    bench.check_whole(ROWS)
     assert worker.errors == []
