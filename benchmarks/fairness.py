@@ -21,9 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.pictures import draw_shares
 from benchmarks.report import Bound, finish, print_table
 from benchmarks.rows import SEED
-from tests.processes import live_workers, started_worker
-from tests.servers import VALKEY, Server
-from tests.sharing import MODEL, Jobs, Took, write_rows
+from tests.sharing import Jobs, Took, shared_fleet, write_rows
 from tests.waiting import wait_until
 
 WORKERS, PLACES = 2, 32
@@ -98,14 +96,8 @@ def lengths(rows: int) -> Iterator[int]:
 def fleet(folder: Path) -> Iterator[Jobs]:
     """A server and workers of its own."""
     folder.mkdir()
-    server = Server(VALKEY, folder / "valkey").start()
-    engine = ("--engine", "sim", "--model", MODEL, "--sim-places", PLACES, "--sim-seconds", STEP_S)
-    try:
-        with started_worker(server, "--workers", WORKERS, *engine, log=folder / "workers.log"):
-            wait_until(lambda: len(live_workers(server)) == WORKERS, timeout_s=60, description="all workers are up")
-            yield Jobs(server, folder)
-    finally:
-        server.stop()
+    with shared_fleet(folder, workers=WORKERS, places=PLACES, step_s=STEP_S) as jobs:
+        yield jobs
 
 
 def compare(jobs: Jobs, large: Path, small: Path, *, repeats: int) -> tuple[list[Took], list[Took]]:

@@ -7,6 +7,9 @@ it does at each step can be changed, to lose holds, publish twice, or vanish.
 import base64
 import json
 import secrets
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +29,7 @@ from producer.collector import Collector, Until
 from producer.job_directory import JobDirectory
 from producer.job_spec import JobSpec
 from producer.outcome import Outcome
+from tests.processes import ROOT, environment
 from tests.servers import Server
 
 SEPARATOR = "\x06\x16"
@@ -80,6 +84,13 @@ class Bench:
     def run(self, *, until: Until = "done") -> Outcome:
         """Run a fresh collector to its end, in this thread."""
         return self.collector().run(until=until)
+
+    def crash(self, target: str, number: int) -> None:
+        """Run a collector in a process that ends by SIGKILL just before the `number`-th call of `target`."""
+        arguments = [self.server.url, self.jobs, self.job, target, number]
+        command = [sys.executable, "-m", "tests.crashing", *map(str, arguments)]
+        killed = subprocess.run(command, cwd=ROOT, env=environment(), timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
 
     def results(self) -> list[dict[str, Any]]:
         """The ordered file's lines; a torn last line is an error."""

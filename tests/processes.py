@@ -54,7 +54,7 @@ def run_producer(*arguments: object, timeout_s: float = 120) -> subprocess.Compl
 def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`command` running in a session of its own, its output in `log`; ended with all it started at the end.
 
-    The log's end is printed, for whoever reads of a failed test.
+    The log's end is printed, for whoever reads of a failed test or benchmark.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -74,7 +74,8 @@ def started(command: Sequence[str], *, log: Path, **more: str) -> Iterator[subpr
         for child in children:
             if child.is_running():
                 child.kill()
-        print(f"the end of {log}:\n{log.read_text(errors='replace')[-SHOWN_CHARACTERS:]}")
+        if sys.exc_info()[0] is not None or "PYTEST_CURRENT_TEST" in os.environ:
+            print(f"the end of {log}:\n{log.read_text(errors='replace')[-SHOWN_CHARACTERS:]}")
 
 
 @contextmanager

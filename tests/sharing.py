@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from common.errors import RefusedError
 from producer.journal_reader import JournalReader
-from tests.processes import producer_command, read_results, run_producer, started
-from tests.servers import Server
+from tests.processes import live_workers, producer_command, read_results, run_producer, started, started_worker
+from tests.servers import VALKEY, Server
+from tests.waiting import wait_until
 
 MODEL = "shared"
 
@@ -29,6 +30,19 @@ def write_rows(path: Path, tokens: Iterable[int]) -> Path:
             row = {"custom_id": f"r-{number}", "model": MODEL, "prompt": f"say {number}", "max_tokens": limit}
             file.write(json.dumps(row) + "\n")
     return path
+
+
+@contextmanager
+def shared_fleet(folder: Path, *, workers: int, places: int, step_s: float) -> "Iterator[Jobs]":
+    """A server of its own, and `workers` on it that run so many requests each, a token in `step_s`."""
+    server = Server(VALKEY, folder / "valkey").start()
+    engine = ("--engine", "sim", "--model", MODEL, "--sim-places", places, "--sim-seconds", step_s)
+    try:
+        with started_worker(server, "--workers", workers, *engine, log=folder / "workers.log"):
+            wait_until(lambda: len(live_workers(server)) == workers, timeout_s=60, description="all workers are up")
+            yield Jobs(server, folder)
+    finally:
+        server.stop()
 
 
 class Jobs:

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.claims import Claims
-from tests.processes import live_workers, started_worker
-from tests.servers import VALKEY, Server
-from tests.sharing import MODEL, Jobs, moment, write_rows
+from tests.sharing import Jobs, moment, shared_fleet, write_rows
 from tests.waiting import wait_until
 
 WORKERS = 2
@@ -26,14 +24,8 @@ TAKEN_S = PLACES * WORKERS / REQUEST_S
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:
     """A server of its own with two workers that run eight requests each."""
-    server = Server(VALKEY, tmp_path / "valkey").start()
-    engine = ("--engine", "sim", "--model", MODEL, "--sim-places", PLACES, "--sim-seconds", STEP_S)
-    try:
-        with started_worker(server, "--workers", WORKERS, *engine, log=tmp_path / "workers.log"):
-            wait_until(lambda: len(live_workers(server)) == WORKERS, timeout_s=60, description="both are ready")
-            yield Jobs(server, tmp_path)
-    finally:
-        server.stop()
+    with shared_fleet(tmp_path, workers=WORKERS, places=PLACES, step_s=STEP_S) as jobs:
+        yield jobs
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +18,8 @@ from tests.collecting import Bench, FakeEngineWorker, write_input
 from tests.faults.tearing import cut, tear
 from tests.jobs import await_durable, check_whole, durable_results, only_job, wait_for_results, write_requests
 from tests.processes import (
-    ROOT,
     await_gone,
     descendants,
-    environment,
     producer_command,
     read_results,
     run_producer,
@@ -212,10 +209,8 @@ def test_torn_last_lines_are_mended(tmp_path: Path, seed: int) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(line if number % 5 else "{" for number, line in enumerate(lines)))
     bench = Bench(tmp_path, server, source)
-    command = [sys.executable, "-m", "tests.crashing", server.url, bench.jobs, bench.job, "producer.output:Output.sync"]
     with FakeEngineWorker(server, share=3):
-        killed = subprocess.run([*map(str, command), "3"], cwd=ROOT, env=environment(), timeout=30, check=False)
-        assert killed.returncode == -signal.SIGKILL
+        bench.crash("producer.output:Output.sync", 3)
         output, errors = bench.directory.output_path, bench.directory.errors_path
         written = output.read_bytes()
         with Journal.open(bench.directory.journal_path) as journal:

@@ -1,8 +1,5 @@
 """A job that is cancelled, on a real server: what is finished stays, the rest is `cancelled`, whatever breaks."""
 
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,7 +17,6 @@ from producer.steering import Wish
 from producer.wish_file import leave_wish
 from tests.collecting import Bench, FakeEngineWorker, Running, quick_settings, write_input
 from tests.jobs import durable_results
-from tests.processes import ROOT, environment
 from tests.servers import Server
 from tests.waiting import wait_until
 
@@ -135,14 +131,7 @@ def test_killed_between_two_steps(
     with FakeEngineWorker(valkey_server, publish=vanish) as worker:
         wait_until(lambda: worker.claimed, timeout_s=10, description="a micro-batch is held")
     cancel(bench)
-    killed = subprocess.run(
-        [sys.executable, "-m", "tests.crashing", valkey_server.url, bench.jobs, bench.job, target, str(number)],
-        cwd=ROOT,
-        env=environment(),
-        timeout=30,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
+    bench.crash(target, number)
     output = bench.directory.output_path
     durable = output.read_bytes().rpartition(b"\n")[0] if output.exists() else b""
     outcome = bench.run()

@@ -1,8 +1,5 @@
 """A collector killed between any two of its steps, then a new one: every result once, in order, nothing lost."""
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,6 @@ import redis
 
 from common.wire import MicroBatch
 from tests.collecting import Bench, FakeEngineWorker, write_input
-from tests.processes import ROOT, environment
 from tests.servers import Server
 
 POINTS = [
@@ -34,7 +30,6 @@ def test_killed_between_two_steps(
     tmp_path: Path, valkey: redis.Redis, valkey_server: Server, target: str, number: int
 ) -> None:
     bench = Bench(tmp_path, valkey_server, write_input(tmp_path / "in.jsonl", 60))
-    arguments = [valkey_server.url, bench.jobs, bench.job, target, number]
 
     def vanish_once(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
         """Results come in two waves: all but those of one micro-batch, and those after its hold has expired."""
@@ -42,14 +37,7 @@ def test_killed_between_two_steps(
             worker.publish_all(job, batch, token, got)
 
     with FakeEngineWorker(valkey_server, publish=vanish_once, share=3) as worker:
-        killed = subprocess.run(
-            [sys.executable, "-m", "tests.crashing", *map(str, arguments)],
-            cwd=ROOT,
-            env=environment(),
-            timeout=30,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
+        bench.crash(target, number)
         output = bench.directory.output_path
         durable = output.read_bytes().rsplit(b"\n", 1)[0] if output.exists() else b""
         outcome = bench.run()

@@ -1,9 +1,6 @@
 """The end of a rerun, stopped between any two of its steps, and what the files are called then."""
 
 import errno
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from producer.journal_reader import JournalReader, beside
 from producer.rewriting import Rewriting
 from tests.collecting import FakeEngineWorker, write_input
 from tests.failing import Failing, failing, ids
-from tests.processes import ROOT, environment
 from tests.servers import Server
 
 POINTS = [
@@ -60,16 +56,8 @@ def test_killed_between_two_steps(failing_job: Failing, tmp_path: Path, target: 
 
 def kill_at(failing_job: Failing, target: str, number: int) -> None:
     """Run a collector that ends by SIGKILL before the `number`-th call of `target`."""
-    arguments = [failing_job.server.url, failing_job.jobs, failing_job.job, target, number]
     with FakeEngineWorker(failing_job.server, publish=failing(ids(39))):
-        killed = subprocess.run(
-            [sys.executable, "-m", "tests.crashing", *map(str, arguments)],
-            cwd=ROOT,
-            env=environment(),
-            timeout=60,
-            check=False,
-        )
-    assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
+        failing_job.crash(target, number)
 
 
 def test_a_collector_that_stood_still_touches_no_file(failing_job: Failing) -> None:

@@ -1,8 +1,5 @@
 """A collector that is steered: it obeys wishes from Redis and from the job directory, and no crash loses one."""
 
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +14,6 @@ from producer.journal_reader import Checkpoint, read_checkpoint
 from producer.steering import Verb, Wish
 from producer.wish_file import leave_wish, read_wish
 from tests.collecting import Bench, FakeEngineWorker, Running, quick_settings, write_input
-from tests.processes import ROOT, environment
 from tests.servers import VALKEY, Server
 from tests.waiting import wait_until
 
@@ -149,10 +145,8 @@ def test_killed_between_journal_and_redis(bench: Bench, valkey_server: Server, v
         leave_wish(bench.directory.want_path, Wish.make("pause"))
         bench.run()
     ask_first = "producer.helm:say_course"
-    command = [sys.executable, "-m", "tests.crashing", valkey_server.url, bench.jobs, bench.job, ask_first, "1"]
     leave_wish(bench.directory.want_path, Wish.make(verb))
-    killed = subprocess.run([*map(str, command)], cwd=ROOT, env=environment(), timeout=60, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    bench.crash(ask_first, 1)
     assert journal_of(bench).state == {"pause": "paused", "resume": "open"}[verb]
     assert bench.claims.look(bench.job).state == ("open" if verb == "pause" else "paused"), "Redis had not been told"
     if verb == "pause":

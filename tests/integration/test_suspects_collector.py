@@ -1,9 +1,6 @@
 """Suspects as a collector handles them, on a real server: parting, turns, verdicts, what a crash or a flush leaves."""
 
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -19,7 +16,6 @@ from common.errors import ExitCode
 from common.wire import MicroBatch
 from producer.journal import Journal
 from tests.collecting import Bench, FakeEngineWorker, Running, quick_settings, write_input
-from tests.processes import ROOT, environment
 from tests.servers import Server
 
 TOTAL = 40
@@ -194,16 +190,8 @@ def test_suspects_outlive_a_flush(bench: Bench, valkey: redis.Redis, valkey_serv
 def test_a_collector_killed_between_two_steps_leaves_suspects_to_the_next(
     bench: Bench, valkey: redis.Redis, valkey_server: Server, target: str, number: int
 ) -> None:
-    arguments = [valkey_server.url, bench.jobs, bench.job, target, number]
     with FakeEngineWorker(valkey_server, target=PLACES, publish=deadly("self")) as worker:
-        killed = subprocess.run(
-            [sys.executable, "-m", "tests.crashing", *map(str, arguments)],
-            cwd=ROOT,
-            env=environment(),
-            timeout=60,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, f"{target} was not called {number} times"
+        bench.crash(target, number)
         check_one_vehicle_each(bench)
         bench.settings = quick_settings(valkey_server)
         Running(bench.collector()).join(timeout_s=40)
