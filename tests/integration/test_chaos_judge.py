@@ -30,11 +30,13 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 @pytest.fixture
 def look(arena: Arena) -> Iterator[Callable[[], Findings]]:
     """Judge it again; afterwards all is as it was."""
-    output, journal = arena.output.read_bytes(), arena.journal_path.read_bytes()
+    output = arena.output.read_bytes()
     expected = [lasting(result) for result in read_results(arena.output)]
-    yield lambda: judge(arena, undisturbed=expected, ends_workers=False, durable=[output[:100]])
-    arena.output.write_bytes(output)
-    arena.journal_path.write_bytes(journal)
+    with closing(sqlite3.connect(":memory:")) as kept, closing(sqlite3.connect(arena.journal_path)) as journal:
+        journal.backup(kept)
+        yield lambda: judge(arena, undisturbed=expected, ends_workers=False, durable=[output[:100]])
+        arena.output.write_bytes(output)
+        kept.backup(journal)
 
 
 def spoil(arena: Arena, change: Callable[[list[bytes]], list[bytes]]) -> None:
