@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.memory.follower import Sample as MemorySample
+from benchmarks.report import Compared
 from benchmarks.trace import Sample
 
 INK, SOFT, MARK = "#8c4a1f", "#d9b48f", "#222222"
@@ -81,6 +82,23 @@ def draw_shares(path: Path, samples: Sequence[tuple[float, tuple[int, ...]]], na
     axes.set_ylabel("results a second")
     axes.set_title("Jobs that come and go share the fleet equally", loc="left")
     axes.legend(loc="upper right")
+    _save(figure, path)
+
+
+def draw_rates(path: Path, compared: Compared, *, title: str) -> None:
+    """A bar a side as long as its median, with its figure; each repeat as a point."""
+    figure, axes = _figure()
+    sides = list(compared.repeats)
+    axes.barh(sides, list(compared.medians.values()), color=[INK, *[SOFT] * (len(sides) - 1)])
+    for place, (side, median) in enumerate(compared.medians.items()):
+        axes.plot(compared.repeats[side], [place] * len(compared.repeats[side]), "o", color=MARK, markersize=3)
+        farthest = max(median, *compared.repeats[side])
+        axes.annotate(f"{median:,.0f}", (farthest, place), xytext=(6, 0), textcoords="offset points", va="center")
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{compared.unit} (bar: median, points: repeats)")
+    axes.set_title(title, loc="left")
     _save(figure, path)
 
 
