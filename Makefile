@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-scale bench-fairness bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-fairness bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -50,17 +50,23 @@ layers: $(VENV)/.dev
 sizes: $(VENV)/.dev
 	@$(BIN)/python .ci/sizes.py common producer worker tests benchmarks examples
 
-bench-engine bench-pipeline: $(VENV)/.dev $(MODEL)/config.json
-	@$(RUN) -m benchmarks.$(@:bench-%=%)
+bench-engine: $(VENV)/.dev $(MODEL)/config.json
+	@$(RUN) -m benchmarks.engine --picture docs/pictures/engine.png
+
+bench-pipeline: $(VENV)/.dev  ## rows through everything but an engine, beside plain Celery, about 5 minutes
+	@$(RUN) -m benchmarks.pipeline --picture docs/pictures/pipeline.png
+
+bench-watching: $(VENV)/.dev  ## what metrics, logs and events cost, about 8 minutes
+	@$(RUN) -m benchmarks.watching --picture docs/pictures/watching.png
 
 bench-fairness: $(VENV)/.dev  ## what a small job pays for a large one, and the shares of three, about 5 minutes
-	@$(RUN) -m benchmarks.fairness
+	@$(RUN) -m benchmarks.fairness --picture docs/pictures/fairness.png
 
 bench-memory: $(VENV)/.dev  ## memory and rate from ten thousand rows to ten million, and of large rows, about 30 minutes
 	@$(RUN) -m benchmarks.memory --rows 10000 --rows 1000000 --rows 10000000 --large --picture docs/pictures/memory.png
 
 bench-scale: $(VENV)/.dev  ## up to 32 simulated workers beside a perfect dispatcher, about 12 minutes
-	@$(RUN) -m benchmarks.scale
+	@$(RUN) -m benchmarks.scale --picture docs/pictures/scale.png
 
 chaos: $(VENV)/.dev system $(MODEL)/config.json  ## seeded faults on real processes for 20 minutes and more, what kills cost, the page
 	@$(RUN) -m benchmarks.chaos --output docs/kill-matrix.json; missed=$$?; \
