@@ -10,14 +10,14 @@ import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from statistics import median
 
 from benchmarks.pictures import draw_rates
 from benchmarks.pipeline import celery_batches
 from benchmarks.pipeline.celery_side import measure_celery
 from benchmarks.pipeline.fleet import ROW_BYTES, Setup, measure_fleet, write_rows
 from benchmarks.pipeline.measured import Measured
-from benchmarks.report import Bound, Compared, finish, in_turns, print_table
+from benchmarks.pipeline.tables import print_processes, print_sides
+from benchmarks.report import Bound, Compared, finish, in_turns
 
 ROWS = 100_000
 CELERY_ROWS = 5_000
@@ -91,38 +91,6 @@ def bounds_of(compared: Compared) -> list[Bound]:
         ratio = compared.ratios[CELERY_ROW]
         bounds.append(Bound(f"{FLEET} / {CELERY_ROW}", ratio, least=LEAST_OF_A_TASK_A_ROW))
     return bounds
-
-
-def print_sides(compared: Compared, measured: dict[str, list[Measured]]) -> None:
-    """A line a side."""
-    table = [
-        [
-            side,
-            f"{measured[side][0].rows:,}",
-            f"{measured[side][0].messages:,}",
-            ", ".join(f"{rate:,.0f}" for rate in compared.repeats[side]),
-            f"{compared.medians[side]:,.0f}",
-            f"{compared.ratios[side]:.2f}" if side in compared.ratios else "",
-        ]
-        for side in measured
-    ]
-    print_table("requests/s", ["side", "rows", "messages", "of each repeat", "median", "first / this"], table)
-
-
-def print_processes(measured: dict[str, list[Measured]]) -> None:
-    """What each process used: medians over the repeats."""
-    table = []
-    for side, repeats in measured.items():
-        for role in repeats[0].usage:
-            used = [each for each in repeats if role in each.usage]
-            figures = (
-                f"{median(each.usage[role].cpu_s for each in used):.1f}",
-                f"{median(each.usage[role].peak_mib for each in used):.0f}",
-                f"{median(each.cpu_us_a_row(role) for each in used):.0f}",
-                f"{median(each.cpu_us_a_message(role) for each in used):,.0f}",
-            )
-            table.append([side, role, *figures])
-    print_table("processes", ["side", "process", "CPU s", "peak MiB", "us a row", "us a message"], table)
 
 
 if __name__ == "__main__":

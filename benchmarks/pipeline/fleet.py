@@ -82,7 +82,8 @@ def measure_fleet(setup: Setup, folder: Path, requests: Path, *, rows: int) -> M
     if ports and not pages:
         raise SystemExit("metrics were on, and nobody read them")
     check_results(output, rows=rows)
-    return Measured(rows, messages, seconds, usage, events)
+    log_bytes = (folder / "worker.log").stat().st_size
+    return Measured(rows, messages, seconds, usage, events=events, scrapes=len(pages), log_bytes=log_bytes)
 
 
 def messages_of(jobs: Path) -> int:

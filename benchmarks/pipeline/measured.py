@@ -24,6 +24,10 @@ class Measured:
     usage: dict[str, Usage]
     events: int = 0
     """Celery's events that a listener received."""
+    scrapes: int = 0
+    """Pages of metrics that were read."""
+    log_bytes: int = 0
+    """The worker's log."""
 
     @property
     def rate(self) -> float:
@@ -45,6 +49,8 @@ class Measured:
             "messages": self.messages,
             "seconds": round(self.seconds, 3),
             "events": self.events,
+            "scrapes": self.scrapes,
+            "log_bytes": self.log_bytes,
             "processes": {
                 role: {
                     **usage.to_json(),

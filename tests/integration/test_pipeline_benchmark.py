@@ -1,4 +1,4 @@
-"""The pipeline benchmark in small: every side runs, and its figures are those of all rows. Speed is not looked at."""
+"""The benchmarks of the pipeline and of watching it in small: each side does what it says. Speed is not looked at."""
 
 import json
 import sys
@@ -48,4 +48,20 @@ def test_all_sides_run_the_same_rows(tmp_path: Path) -> None:
     assert messages["fleet, 128 a message"] < messages["fleet, 32 a message"]
     assert messages["Celery, 32 a message, no disk"] == -(-ROWS // 32)
     assert len(figures["bounds"]) == 3
+    assert picture.stat().st_size > 10_000
+
+
+def test_watching_is_on_and_off_in_turns(tmp_path: Path) -> None:
+    picture = tmp_path / "watching.png"
+    figures = run_benchmark("watching", "--rows", ROWS, "--repeats", 1, "--picture", picture, log=tmp_path / "log")
+    sides = {side: repeats[0] for side, repeats in figures["sides"].items()}
+    assert sides.keys() == figures["repeats"].keys() == {"all off", "metrics and logs on", "events on"}
+    assert {side for side, measured in sides.items() if measured["events"]} == {"events on"}
+    assert {side for side, measured in sides.items() if measured["scrapes"]} == {"metrics and logs on"}
+    logged = {side: measured["log_bytes"] > ROWS * 100 for side, measured in sides.items()}
+    assert logged == {"all off": False, "metrics and logs on": True, "events on": False}
+    for cost, side in (("metrics and logs cost", "metrics and logs on"), ("events cost", "events on")):
+        (bound,) = (bound for what, bound in figures["bounds"].items() if what.startswith(cost))
+        lost = 1 - figures["medians"][side] / figures["medians"]["all off"]
+        assert abs(bound["figure"] - lost) < 0.001
     assert picture.stat().st_size > 10_000
