@@ -20,6 +20,7 @@ from common.durations import Seconds
 from common.errors import RefusedError
 
 Priority = Literal["high", "normal", "low"]
+Order = Literal["input", "prefix", "length"]
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 MIB = 1024 * 1024
 
@@ -40,6 +41,7 @@ class Settings(BaseSettings):
     until_idle_s: Seconds = Field(
         0.0, ge=0, description="A growing input ends after so long without a line. 0 = never."
     )
+    order: Order = Field("input", description="Order of work inside the window; another one pays in special cases.")
     window_requests: int = Field(8_192, ge=1, description="Least bound on requests fed and without a result.")
     window_bytes: int = Field(256 * MIB, ge=MIB, description="Payload and expected results outstanding in Redis.")
     max_concurrency: int | None = Field(None, ge=1, description="Cap on this job's fed and unfinished requests.")

@@ -132,6 +132,12 @@ class InputOptions(PlaceOptions):
             rich_help_panel=LIMITS,
         ),
     ] = None
+    order: Annotated[
+        Literal["input", "prefix", "length"] | None,
+        typer.Option(
+            help="In which requests run: by shared prefix, longest first; default input.", rich_help_panel=LIMITS
+        ),
+    ] = None
     request_timeout_s: Annotated[
         float | None,
         typer.Option("--request-timeout", help="One attempt of a request, in s; default 1800.", rich_help_panel=LIMITS),

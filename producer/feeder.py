@@ -7,6 +7,7 @@ before the hint: the next collector finds it ready and hints it.
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from producer.intake import Intake, Position, Taken, row_of
 from producer.job import Job
 from producer.journal import RequestRow
 from producer.journal_reader import MicroBatchRow
+from producer.look_ahead import LookAhead
 from producer.ownership import put_up
 from producer.planner import Planner, size_for
 from producer.reader import InputLine
@@ -51,6 +53,11 @@ class _Draft:
     fed: int = 0
     fed_bytes: int = 0
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read for it."""
+        return self.lines < STEP_ROWS and self.read_bytes < STEP_BYTES
+
 
 class Feeder:
     """Feeds what a job's intake reads."""
@@ -58,8 +65,11 @@ class Feeder:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._intake = Again(job) if job.journal.round else Intake(job)
-        self._planner = Planner(size=job.spec.batch_size, tokens=job.spec.batch_tokens)
+        spec = job.spec
+        self._ahead = LookAhead(spec.order, job.estimates)
+        self._planner = Planner(size=spec.batch_size, tokens=spec.batch_tokens, by_endpoint=spec.order != "input")
         self._ready: deque[list[InputLine]] = deque()
+        self._ready_rows = 0
         self._waiting: dict[int, _Waiting] = {}
         """By their physical line."""
         self._can_feed = False
@@ -91,7 +101,7 @@ class Feeder:
         if not self._ready:
             self._read(draft, rows=min(STEP_ROWS, room.requests), capacity=capacity, most=limits.requests)
         self._choose(draft, room)
-        self.done = self._intake.exhausted and not self._ready
+        self.done = self._intake.exhausted and not self._waiting
         if draft.requests or self.done:
             self._commit(draft)
             for row in draft.batches:
@@ -103,8 +113,9 @@ class Feeder:
     def surrender(self) -> tuple[Intake | Again, list[Taken]]:
         """The intake, and the lines read from it that wait for a micro-batch: this feeder feeds no more."""
         self._intake.end_here()
-        self._ready += self._planner.flush()
         lines = [line for lines in self._ready for line in lines]
+        lines += [line for lines in self._planner.flush() for line in lines]
+        lines += self._ahead.let_go(places=None)
         self._ready.clear()
         self.done = True
         return self._intake, [Taken(self._waiting.pop(line.line).at.seq, line) for line in lines]
@@ -135,31 +146,54 @@ class Feeder:
     def _is_busy(self) -> bool:
         return self.done or bool(self._waiting or self._job.window.open)
 
+    @property
+    def grows(self) -> bool:
+        """Whether nobody knows how much is still to come."""
+        return self._intake.grows
+
     def unfed(self) -> int:
         """Requests still to be fed; those not read yet are estimated."""
         return self._intake.unread() + len(self._waiting)
 
     def _read(self, draft: _Draft, *, rows: int, capacity: int, most: int) -> None:
         """Read until `rows` requests wait, a step is full or the input ends; full micro-batches get ready."""
-        self._planner.size = min(most, self._size(capacity))
-        while len(self._waiting) < rows and draft.lines < STEP_ROWS and draft.read_bytes < STEP_BYTES:
+        rows, ahead = self._ahead.rows(rows, most=most), self._ahead
+        self._planner.size = self._size(capacity, most=most)
+        while len(self._waiting) < rows and not ahead.is_full(rows) and draft.has_room:
             read = self._intake.read()
             if read is None:
                 break
             size_bytes, taken = read
             draft.lines += 1
             draft.read_bytes += size_bytes
-            if taken is not None and (full := self._take(taken, draft)):
-                self._ready += full
-                self._planner.size = min(most, self._size(capacity))
-        if self._intake.exhausted or (self._is_old() and len(self._waiting) <= rows):
-            self._ready += self._planner.flush()
+            if taken is not None:
+                self._plan(self._take(taken, draft), capacity=capacity, most=most)
+        exhausted = self._intake.exhausted
+        if exhausted or ahead.is_full(rows) or (self._is_old() and len(self._waiting) <= rows):
+            self._plan(ahead.let_go(places=capacity if exhausted else None), capacity=capacity, most=most)
+            self._get_ready(self._planner.flush())
 
-    def _size(self, capacity: int) -> int:
-        """Requests a micro-batch: smaller when little is left for the fleet, as far as that is known."""
+    def _plan(self, lines: Iterable[InputLine], *, capacity: int, most: int) -> None:
+        """Give lines to the planner; full micro-batches get ready."""
+        for line in lines:
+            if full := self._planner.add(line):
+                self._get_ready(full)
+                self._planner.size = self._size(capacity, most=most)
+
+    def _get_ready(self, batches: list[list[InputLine]]) -> None:
+        self._ready += batches
+        self._ready_rows += sum(map(len, batches))
+
+    def _size(self, capacity: int, *, most: int) -> int:
+        """Requests a micro-batch, at most `most`: smaller when little is left behind it, as far as that is known.
+
+        Hints are taken in their order: what no worker holds when one is taken is what was not ready when it was cut.
+        """
+        default = min(most, self._job.spec.batch_size)
         if self._intake.grows:
-            return self._job.spec.batch_size
-        return size_for(self.unfed(), capacity, self._job.spec.batch_size, workers=len(self._job.fleet.workers))
+            return default
+        behind = self.unfed() - self._ready_rows
+        return min(default, size_for(behind, capacity, self._job.spec.batch_size, workers=len(self._job.fleet.workers)))
 
     def _choose(self, draft: _Draft, room: Limits) -> None:
         """Put what is ready into `draft`, as far as there is room; one always fits into an empty window."""
@@ -169,6 +203,7 @@ class Feeder:
             fits = draft.fed + len(lines) <= room.requests and draft.fed_bytes < room.bytes
             if not fits and (window.open or draft.fed):
                 return
+            self._ready_rows -= len(lines)
             self._pack(self._ready.popleft(), draft)
             draft.fed_bytes += len(draft.offers[-1].z) + int(len(lines) * window.result_bytes)
 
@@ -177,12 +212,12 @@ class Feeder:
         oldest = next(iter(self._waiting.values()), None)
         return oldest is not None and time.monotonic() - oldest.since_s >= self._job.spec.batch_timeout_s
 
-    def _take(self, taken: Taken, draft: _Draft) -> list[list[InputLine]]:
-        """Settle one line, or let it wait for a micro-batch; returns those that are full by it."""
+    def _take(self, taken: Taken, draft: _Draft) -> list[InputLine]:
+        """Settle one line, or let it wait for a micro-batch; returns those that are to be planned now."""
         seq, line = taken
         if isinstance(line, InputLine):
             self._waiting[line.line] = _Waiting(Position(line.offset, line.line, seq), time.monotonic())
-            return self._planner.add(line)
+            return self._ahead.add(line, seq=seq)
         draft.requests.append(row_of(taken))
         text = rejected_result(self._job.id, seq, line)
         round_ = self._job.journal.round

@@ -10,6 +10,7 @@ from celery import Celery
 
 from common.claims import Claims
 from common.settings import Settings
+from producer.estimates import Estimates
 from producer.fleet import Fleet, ModelChoice, route
 from producer.hints import Hints
 from producer.job_directory import JobDirectory
@@ -45,6 +46,7 @@ class Job:
         self.fleet = Fleet()
         """As of the last look."""
         self.models = ModelChoice(directory.spec.model)
+        self.estimates = Estimates()
         self.full = False
         """Whether Redis has no room for more offers, as of the last look or refusal."""
         self.headroom_bytes = NO_LIMIT_BYTES

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from common.errors import RefusedError
-from common.settings import Priority, Settings
+from common.settings import Order, Priority, Settings
 from common.wire import WIRE_VERSION
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -74,6 +74,7 @@ class JobSpec(BaseModel):
     batch_size: int
     batch_tokens: int
     batch_timeout_s: float
+    order: Order = "input"
     request_timeout_s: float
     max_retries: int
     max_line_bytes: int

@@ -162,8 +162,13 @@ def estimate_tokens(url: str, body: dict[str, object], encoded: bytes) -> int:
     """
     wide = 0 if encoded.isascii() else (len(encoded) - len(encoded.decode())) // 2
     prompt = (len(encoded) - 3 * wide) // 4 + wide
+    return max(1, prompt + answer_limit(url, body))
+
+
+def answer_limit(url: str, body: dict[str, object]) -> int:
+    """The most tokens that all answers to a request may have together, 256 each where it does not say; 0: no answer."""
     if url not in _GENERATING:
-        return max(1, prompt)
+        return 0
     answer = _UNSTATED_OUTPUT_TOKENS
     for name in _OUTPUT_LIMITS:
         limit = body.get(name)
@@ -173,7 +178,7 @@ def estimate_tokens(url: str, body: dict[str, object], encoded: bytes) -> int:
     choices = body.get("n")
     if type(choices) is int and choices > 1:
         answer *= choices
-    return max(1, prompt + min(max(answer, 0), _MOST_OUTPUT_TOKENS))
+    return min(max(answer, 0), _MOST_OUTPUT_TOKENS)
 
 
 def _invalid(message: str) -> LineError:

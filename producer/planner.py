@@ -9,44 +9,49 @@ from producer.reader import InputLine
 
 _SHARES = 4
 
+_Key = tuple[str, str]
+"""Model and endpoint of those that may travel together; no endpoint: any."""
+
 
 class Planner:
     """Gathers requests into micro-batches of at most `size` requests and `tokens` estimated tokens.
 
     A request above `tokens` travels alone. Within a model, order is kept. `size` may be changed at any time.
+    With `by_endpoint` a micro-batch holds one endpoint, too, and order is kept within that.
     """
 
-    def __init__(self, *, size: int, tokens: int) -> None:
+    def __init__(self, *, size: int, tokens: int, by_endpoint: bool = False) -> None:
         self.size = size
+        self._by_endpoint = by_endpoint
         self._tokens = tokens
-        self._open: dict[str, list[InputLine]] = {}
-        self._open_tokens: dict[str, int] = {}
+        self._open: dict[_Key, list[InputLine]] = {}
+        self._open_tokens: dict[_Key, int] = {}
 
     def add(self, line: InputLine) -> list[list[InputLine]]:
         """Take one more request; returns the micro-batches that are full now (mostly none)."""
-        model = line.model
+        key = line.model, line.url if self._by_endpoint else ""
         done: list[list[InputLine]] = []
-        waiting = self._open.setdefault(model, [])
-        if waiting and self._open_tokens[model] + line.tokens > self._tokens:
-            done.extend(self._take(model))
-            waiting = self._open.setdefault(model, [])
+        waiting = self._open.setdefault(key, [])
+        if waiting and self._open_tokens[key] + line.tokens > self._tokens:
+            done.extend(self._take(key))
+            waiting = self._open.setdefault(key, [])
         waiting.append(line)
-        self._open_tokens[model] = self._open_tokens.get(model, 0) + line.tokens
-        if len(waiting) >= self.size or self._open_tokens[model] >= self._tokens:
-            done.extend(self._take(model))
+        self._open_tokens[key] = self._open_tokens.get(key, 0) + line.tokens
+        if len(waiting) >= self.size or self._open_tokens[key] >= self._tokens:
+            done.extend(self._take(key))
         return done
 
     def flush(self) -> list[list[InputLine]]:
         """All that waits, as micro-batches; nothing waits afterwards."""
-        return [batch for model in list(self._open) for batch in self._take(model)]
+        return [batch for key in list(self._open) for batch in self._take(key)]
 
     def waiting(self) -> int:
         """Requests taken and not yet given out."""
         return sum(len(lines) for lines in self._open.values())
 
-    def _take(self, model: str) -> Iterator[list[InputLine]]:
-        lines = self._open.pop(model)
-        del self._open_tokens[model]
+    def _take(self, key: _Key) -> Iterator[list[InputLine]]:
+        lines = self._open.pop(key)
+        del self._open_tokens[key]
         size = max(1, self.size)
         return (lines[start : start + size] for start in range(0, len(lines), size))
 

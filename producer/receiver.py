@@ -78,6 +78,7 @@ class Receiver:
         with self._job.journal.writing():
             taken = self._take_in(results)
         self._job.window.remove(taken.complete)
+        self._job.estimates.learn(taken.fresh)
         _count(taken.fresh, repeated=len(results) - len(taken.fresh), took_s=time.monotonic() - began)
         self._settled += entry_ids
         try:
