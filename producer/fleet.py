@@ -29,6 +29,27 @@ class Worker(NamedTuple):
     state: str
     target: int
     """Requests it runs at once."""
+    in_flight: int = 0
+    """Requests in its engine."""
+    results: int = 0
+    tokens: int = 0
+    """Prompt and completion tokens of its results in this life."""
+    tokens_per_s: float = 0.0
+    busy_s: float = 0.0
+    """Seconds of this life in which anything was in flight."""
+    memory_bytes: int = 0
+    """What its processes hold of the host's memory."""
+    start_s: float = 0.0
+    """What its start took."""
+    host: str = ""
+    gpu: str = ""
+    """The GPUs it has, `0+1`; something else where it has none."""
+    engine: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has; one without counts as one."""
+        return self.gpu.count("+") + 1
 
 
 class Fleet(NamedTuple):
@@ -72,17 +93,19 @@ class Fleet(NamedTuple):
 
 def read_fleet(client: redis.Redis) -> Fleet:
     """The live workers. A heartbeat that cannot be read is not counted."""
-    names = list(client.scan_iter(match=keys.WORKER_PREFIX + "*", count=_SCAN_COUNT))
+    found = read_heartbeats(client, keys.WORKER_PREFIX)
+    workers = (_worker_of(incarnation, fields) for incarnation, fields in found.items())
+    return Fleet(tuple(worker for worker in workers if worker is not None))
+
+
+def read_heartbeats(client: redis.Redis, prefix: str) -> dict[str, Mapping[bytes, bytes]]:
+    """The fields of every heartbeat under `prefix`, by what follows it."""
+    names = list(client.scan_iter(match=prefix + "*", count=_SCAN_COUNT))
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.hgetall(name)
         found = cast(list[Mapping[bytes, bytes]], pipe.execute() if names else [])
-    workers = []
-    for name, fields in zip(names, found, strict=True):
-        worker = _worker_of(name.decode().removeprefix(keys.WORKER_PREFIX), fields)
-        if worker is not None:
-            workers.append(worker)
-    return Fleet(tuple(workers))
+    return {name.decode().removeprefix(prefix): fields for name, fields in zip(names, found, strict=True)}
 
 
 def route(model: str, fleet: Fleet, digests: Mapping[str, str]) -> str:
@@ -165,6 +188,21 @@ def _worker_of(incarnation: str, fields: Mapping[bytes, bytes]) -> Worker | None
             fields[b"digest"].decode(),
             fields[b"state"].decode(),
             int(fields.get(b"target", b"0") or 0),
+            in_flight=int(fields.get(b"in_flight", 0)),
+            results=int(fields.get(b"results", 0)),
+            tokens=int(fields.get(b"tokens", 0)),
+            tokens_per_s=float(fields.get(b"tokens_per_s", 0)),
+            busy_s=float(fields.get(b"busy_s", 0)),
+            memory_bytes=int(fields.get(b"memory_bytes", 0)),
+            start_s=_start_s(fields.get(b"start", b"{}")),
+            host=fields.get(b"host", b"").decode(),
+            gpu=fields.get(b"gpu", b"").decode(),
+            engine=fields.get(b"engine", b"").decode(),
         )
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         return None
+
+
+def _start_s(phases: bytes) -> float:
+    """What a worker's start took, without what it waited for its first request, and that one's first token."""
+    return sum(float(took_s) for phase, took_s in orjson.loads(phases).items() if phase not in ("wait", "token"))

@@ -56,6 +56,8 @@ class Keeper:
         """Micro-batches claimed in this life."""
         self.published = 0
         """Results published in this life."""
+        self.tokens = 0
+        """Prompt and completion tokens of those results."""
         self._claims = claims
         self._incarnation = incarnation
         self._digest = digest
@@ -206,6 +208,7 @@ class Keeper:
                 row[2] += result.completion_tokens
         for outcome, (count, prompt_tokens, completion_tokens) in sums.items():
             self.published += count
+            self.tokens += prompt_tokens + completion_tokens
             RESULTS.labels(outcome).inc(count)
             TOKENS.labels("prompt", outcome).inc(prompt_tokens)
             TOKENS.labels("completion", outcome).inc(completion_tokens)

@@ -58,7 +58,7 @@ class Presence:
         threading.Thread(target=self._run, name="presence", daemon=True).start()
 
     def ready(self, facts: EngineFacts, *, counts: Callable[[], dict[str, str | int]]) -> None:
-        """The engine is up. `counts` gives `target`, `in_flight`, `results` and `idle_s` at each beat."""
+        """The engine is up. `counts` gives `target`, `in_flight`, `results`, `idle_s` and the like at each beat."""
         self._counts = counts
         self._fields |= {
             "models": json.dumps(facts.served_models),

@@ -85,6 +85,8 @@ class Watchdog:
         self._idle_s = 0.0
         self._hints_wait = False
         self._queue_look_at = 0.0
+        self.busy_s = 0.0
+        """Seconds in which anything was in flight."""
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -125,7 +127,9 @@ class Watchdog:
         looked_at = watched_s = time.monotonic()
         while not self._stopped.wait(LOOK_S):
             now = time.monotonic()
-            watched_s += min(now - looked_at, BLIND_S)
+            passed_s = min(now - looked_at, BLIND_S)
+            watched_s += passed_s
+            self.busy_s += passed_s * (self._admission.in_flight > 0)
             looked_at = now
             self.look(watched_s)
 

@@ -1,0 +1,88 @@
+"""When a job will end: what each live worker did for it in the last stretch, times those that are there now. Pure.
+
+The pace is measured per worker, so that one that joins or leaves counts from its first second. How long the stretch is
+grows with the job's age: short enough to notice a change, long enough not to take noise for one.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+EVERY_S = 1.0
+"""Samples are so far apart: at most `LONGEST_S` of them are kept."""
+SHORTEST_S, LONGEST_S = 10.0, 600.0
+STRETCH_SHARE = 0.5
+"""The stretch is so much of the job's age, between the two above."""
+SETTLED_S = 5.0
+SETTLED_RESULTS = 16
+"""Of fewer results, or within less time, no end is told: 16 results are off by a quarter."""
+
+
+class Sample(NamedTuple):
+    """How far a job was at one moment; `at_s` is monotonic."""
+
+    at_s: float
+    done: int
+    tokens: int
+    worker_s: float
+    """Seconds that workers were there for it, summed over workers."""
+
+
+class Forecast(NamedTuple):
+    """What is to be expected."""
+
+    left: int
+    """Requests without a result, those not read yet included."""
+    results_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    per_worker_per_s: float | None = None
+    """Results a second of each worker; None while it is not known."""
+    left_s: float | None = None
+    """Seconds to the end; None while it cannot be known."""
+
+
+class Forecaster:
+    """One job's, for the life of its collector."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque()
+        self._began: Sample | None = None
+        """When the first worker was there."""
+        self._workers = 0
+        self._at_s = 0.0
+        self._worker_s = 0.0
+
+    def look(self, *, done: int, tokens: int, left: int | None, workers: int, now_s: float) -> Forecast:
+        """Note how far it is at `now_s` (monotonic) and tell what is to come; `left` is None for an endless input."""
+        if self._began is not None:
+            self._worker_s += self._workers * (now_s - self._at_s)
+        self._workers, self._at_s = workers, now_s
+        now = Sample(now_s, done, tokens, self._worker_s)
+        if self._began is None:
+            if not workers:
+                return Forecast(left or 0)
+            self._began = now
+        self._note(now)
+        return self._forecast(now, left)
+
+    def _note(self, now: Sample) -> None:
+        samples = self._samples
+        if not samples or now.at_s - samples[-1].at_s >= EVERY_S:
+            samples.append(now)
+        assert self._began is not None
+        stretch_s = min(LONGEST_S, max(SHORTEST_S, STRETCH_SHARE * (now.at_s - self._began.at_s)))
+        while len(samples) > 1 and samples[1].at_s <= now.at_s - stretch_s:
+            samples.popleft()
+
+    def _forecast(self, now: Sample, left: int | None) -> Forecast:
+        then = self._samples[0]
+        span_s, done, worker_s = now.at_s - then.at_s, now.done - then.done, now.worker_s - then.worker_s
+        if span_s <= 0:
+            return Forecast(left or 0)
+        per_s, tokens_per_s = done / span_s, (now.tokens - then.tokens) / span_s
+        if left == 0:
+            return Forecast(0, per_s, tokens_per_s, left_s=0.0)
+        is_settled = span_s >= SETTLED_S and done >= SETTLED_RESULTS and worker_s > 0
+        each = done / worker_s if is_settled else None
+        is_known = each is not None and self._workers and left is not None
+        left_s = left / (each * self._workers) if is_known and each and left else None
+        return Forecast(left or 0, per_s, tokens_per_s, each, left_s)

@@ -1,0 +1,94 @@
+"""When a job will end, over made-up lives of jobs."""
+
+import pytest
+
+from producer.eta import SETTLED_RESULTS, SETTLED_S, Forecast, Forecaster
+
+
+def live(
+    forecaster: Forecaster, *, seconds: int, per_s: float, workers: int, start: Forecast | None = None
+) -> Forecast:
+    """Let a job of 10,000 requests go on for so long at so many results a second of each worker."""
+    done = 10_000 - start.left if start else 0
+    began = live.now
+    forecast = start or Forecast(10_000)
+    for second in range(1, seconds + 1):
+        now_done = done + round(second * per_s * workers)
+        forecast = forecaster.look(
+            done=now_done, tokens=10 * now_done, left=10_000 - now_done, workers=workers, now_s=began + second
+        )
+    live.now = began + seconds
+    return forecast
+
+
+live.now = 0.0  # type: ignore[attr-defined]
+
+
+def test_a_steady_pace_is_told() -> None:
+    forecast = live(Forecaster(), seconds=100, per_s=10, workers=2)
+    assert forecast.left_s == pytest.approx(8_000 / 20, rel=0.01)
+    assert (forecast.results_per_s, forecast.tokens_per_s) == (
+        pytest.approx(20, rel=0.01),
+        pytest.approx(200, rel=0.01),
+    )
+    assert forecast.per_worker_per_s == pytest.approx(10, rel=0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_workers_that_leave_or_join_count_at_once(workers: int) -> None:
+    forecaster = Forecaster()
+    before = live(forecaster, seconds=100, per_s=10, workers=2)
+    after = live(forecaster, seconds=1, per_s=10, workers=workers, start=before)
+    assert after.left_s == pytest.approx(after.left / (10 * workers), rel=0.03)
+
+
+def test_a_pace_that_changes_is_noticed() -> None:
+    forecaster = Forecaster()
+    before = live(forecaster, seconds=60, per_s=10, workers=2)
+    after = live(forecaster, seconds=60, per_s=2, workers=2, start=before)
+    assert after.per_worker_per_s == pytest.approx(2, rel=0.05)
+
+
+def test_what_an_earlier_collector_did_does_not_count_as_pace() -> None:
+    forecaster = Forecaster()
+    for second in range(20):
+        forecast = forecaster.look(done=5_000 + 10 * second, tokens=0, left=1_000, workers=1, now_s=second)
+    assert forecast.results_per_s == pytest.approx(10)
+    assert forecast.left_s == pytest.approx(100)
+
+
+def test_the_time_before_the_first_worker_does_not_count() -> None:
+    forecaster = Forecaster()
+    for second in range(600):
+        assert forecaster.look(done=0, tokens=0, left=500, workers=0, now_s=second).left_s is None
+    for second in range(20):
+        forecast = forecaster.look(done=10 * second, tokens=0, left=500, workers=1, now_s=600 + second)
+    assert forecast.left_s == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "left", "workers"),
+    [
+        pytest.param(SETTLED_RESULTS - 1, 60.0, 100, 1, id="too few results"),
+        pytest.param(1000, SETTLED_S - 1, 100, 1, id="too early"),
+        pytest.param(1000, 60.0, None, 1, id="an input without an end"),
+        pytest.param(1000, 60.0, 100, 0, id="no worker any more"),
+    ],
+)
+def test_no_end_is_told_before_it_is_known(done: int, seconds: float, left: int | None, workers: int) -> None:
+    forecaster = Forecaster()
+    forecaster.look(done=0, tokens=0, left=left, workers=1, now_s=0.0)
+    assert forecaster.look(done=done, tokens=0, left=left, workers=workers, now_s=seconds).left_s is None
+
+
+def test_all_there_is_all_there() -> None:
+    forecaster = Forecaster()
+    forecaster.look(done=0, tokens=0, left=3, workers=1, now_s=0.0)
+    assert forecaster.look(done=3, tokens=0, left=0, workers=0, now_s=1.0).left_s == 0.0
+
+
+def test_a_long_job_keeps_few_samples() -> None:
+    forecaster = Forecaster()
+    for look in range(20_000):
+        forecaster.look(done=look, tokens=0, left=10, workers=1, now_s=0.5 * look)
+    assert len(forecaster._samples) <= 602
