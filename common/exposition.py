@@ -1,7 +1,8 @@
 """The metrics port of a worker or a collector, beside a line's way: its counts, is it alive, is it ready.
 
-`/metrics` gives every metric of this process as Prometheus text, `/healthz` and `/readyz` answer 200 or 503.
-The metrics are declared in `worker/metrics.py` and `producer/metrics.py`; the labels they share stand here.
+`/metrics` gives every metric of this process as Prometheus text, `/healthz` and `/readyz` answer 200 or 503, `/targets`
+what Prometheus is to scrape, where this process knows it. The metrics are declared in `worker/metrics.py`,
+`worker/gpu_metrics.py`, `producer/metrics.py` and `common/host_metrics.py`; the labels they share stand here.
 """
 
 import socket
@@ -22,6 +23,10 @@ OUTCOMES = (OK, *(kind.value for kind in ErrorKind))
 
 SLOW_CLIENT_S = 10.0
 PLAIN = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+Targets = Callable[[], bytes | None]
+"""Gives JSON as Prometheus' HTTP discovery reads it; None: not known just now, so that Prometheus keeps what it has."""
 
 
 class _MetricsServer(ThreadingHTTPServer):
@@ -29,8 +34,11 @@ class _MetricsServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], probes: dict[str, Callable[[], bool]]) -> None:
+    def __init__(
+        self, address: tuple[str, int], probes: dict[str, Callable[[], bool]], targets: Targets | None
+    ) -> None:
         self.probes = probes
+        self.targets = targets
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
@@ -52,6 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif path in self.server.probes:
             good = self.server.probes[path]()
             self._answer(200 if good else 503, PLAIN, b"ok\n" if good else b"no\n")
+        elif path == "/targets" and self.server.targets is not None:
+            known = self.server.targets()
+            self._answer(200 if known else 503, JSON, known or b"")
         else:
             self._answer(404, PLAIN, b"/metrics /healthz /readyz\n")
 
@@ -66,16 +77,26 @@ class _Handler(BaseHTTPRequestHandler):
         """Scrapes are not worth a log line."""
 
 
-def serve(port: int, *, host: str, healthy: Callable[[], bool], ready: Callable[[], bool]) -> int:
+def serve(
+    port: int,
+    *,
+    host: str,
+    healthy: Callable[[], bool],
+    ready: Callable[[], bool],
+    targets: Targets | None = None,
+) -> int:
     """Serve this process's metrics from a daemon thread; returns the port bound (`port` 0: any free one).
 
-    `healthy` and `ready` are asked in another thread and must not block. Raises `RefusedError` when the
-    port is taken.
+    `healthy` and `ready` are asked in another thread and must not block; `targets` may, for seconds. Raises
+    `RefusedError` when the port is taken.
     """
+    from common.host_metrics import export_host  # psutil takes its time, and most processes have no port
+
+    export_host()
     disable_created_series: Callable[[], None] = prometheus_client.disable_created_metrics
     disable_created_series()
     try:
-        server = _MetricsServer((host, port), {"/healthz": healthy, "/readyz": ready})
+        server = _MetricsServer((host, port), {"/healthz": healthy, "/readyz": ready}, targets)
     except OSError as error:
         raise RefusedError(
             f"the metrics port cannot be opened: {error.strerror or error}",

@@ -8,6 +8,7 @@
 | `bakehouse:{JOB}:results`        | stream | publish                   | receiver           | 7 days; unlinked      |
 | `bakehouse:died`                 | hash   | supervisor                | janitor            | a field an hour       |
 | `bakehouse:worker:<incarnation>` | hash   | worker, every 5 s         | collector, status  | 20 s; ends with it   |
+| `bakehouse:collector:<name>`     | hash   | who owns jobs, every 5 s  | discovery          | 20 s; ends with it    |
 | `bakehouse:jobs`                 | hash   | collector                 | status, collectors | as long as its job    |
 | `bakehouse.q.<model>[@<digest>]` | list   | collector (by Celery)     | workers            | gone when empty       |
 
@@ -19,11 +20,13 @@ The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `t
 JOB_LIFETIME_S = 7 * 24 * 3600
 DONE_LIFETIME_S = 3600
 WORKER_LIFETIME_S = 20
+"""Of every heartbeat, a collector's too."""
 DIED_LIFETIME_S = 24 * 3600
 
 DIED = "bakehouse:died"
 JOBS = "bakehouse:jobs"
 WORKER_PREFIX = "bakehouse:worker:"
+COLLECTOR_PREFIX = "bakehouse:collector:"
 QUEUE_PREFIX = "bakehouse.q."
 
 
@@ -55,6 +58,11 @@ def results(job: str) -> str:
 def worker(incarnation: str) -> str:
     """The heartbeat of one life of one worker process."""
     return WORKER_PREFIX + incarnation
+
+
+def collector(name: str) -> str:
+    """The heartbeat of one process that owns jobs and has a metrics port."""
+    return COLLECTOR_PREFIX + name
 
 
 def queue(model: str, digest: str | None = None) -> str:

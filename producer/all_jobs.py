@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import ExitStack
 
 from rich.console import Console
 
@@ -12,8 +13,9 @@ from producer.interrupts import Interrupts
 from producer.job_directory import JobDirectory
 from producer.job_lock import JobLock, read_holder
 from producer.jobs import all_jobs_lock, read_summary, summarize
-from producer.metrics_port import open_metrics_port
+from producer.metrics_port import metrics_port
 from producer.progress import Lines
+from producer.pulse import Pulse
 from producer.session import continue_line, run_on_fleet
 from producer.summary import print_summary
 
@@ -39,19 +41,27 @@ class AllJobs:
     def run(self) -> int:
         """Block until none is left, with `follow` until interrupted; returns the worst exit code. Main thread only."""
         self._settings.jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        open_metrics_port(self._settings)
-        with JobLock(all_jobs_lock(self._settings.jobs)), self._interrupts, self._interrupts.watched():
-            while not self._interrupts.count:
-                for directory in self._find():
-                    self._start(directory)
-                if not self._follow and not any(thread.is_alive() for thread in self._threads.values()):
-                    break
-                time.sleep(TURN_S)
-            for thread in self._threads.values():
-                thread.join()
+        with ExitStack() as open_:
+            open_.enter_context(metrics_port(self._settings))
+            open_.enter_context(JobLock(all_jobs_lock(self._settings.jobs)))
+            open_.enter_context(self._interrupts)
+            open_.enter_context(self._interrupts.watched())
+            self._work(open_.enter_context(Pulse()))
         if not self._codes:
             self._console.print(f"no unfinished job in {self._settings.jobs.absolute()}", markup=False, soft_wrap=True)
         return max(self._codes.values(), default=ExitCode.OK)
+
+    def _work(self, pulse: Pulse) -> None:
+        while not self._interrupts.count:
+            with pulse.step():
+                for directory in self._find():
+                    self._start(directory)
+                pulse.is_ready = True
+            if not self._follow and not any(thread.is_alive() for thread in self._threads.values()):
+                break
+            time.sleep(TURN_S)
+        for thread in self._threads.values():
+            thread.join()
 
     def _find(self) -> list[JobDirectory]:
         """Jobs to start now."""

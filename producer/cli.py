@@ -22,9 +22,24 @@ from producer.cli_options import (
     ResumeOptions,
     RunOptions,
     StatusOptions,
+    TargetsOptions,
     WaitOptions,
 )
-from producer.cli_texts import CANCEL, COLLECT, ENQUEUE, GET, PAUSE, RERUN, RESUME, RUN, STATUS, SUMMARY, WAIT, Text
+from producer.cli_texts import (
+    CANCEL,
+    COLLECT,
+    ENQUEUE,
+    GET,
+    PAUSE,
+    RERUN,
+    RESUME,
+    RUN,
+    STATUS,
+    SUMMARY,
+    TARGETS,
+    WAIT,
+    Text,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,6 +152,19 @@ def status(options: StatusOptions) -> None:
         print_status(found, one=options.job is not None)
 
 
+def targets(options: TargetsOptions) -> None:
+    """`producer targets`: once, or for Prometheus to ask."""
+    from producer.discovery import as_json, read_targets
+    from producer.metrics_port import serve_targets
+    from producer.status import connect
+
+    settings = options.settings()
+    if settings.metrics_port is None:
+        sys.stdout.buffer.write(as_json(read_targets(connect(settings))) + b"\n")
+    else:
+        serve_targets(settings, settings.metrics_port, say=say)
+
+
 def get(options: GetOptions) -> None:
     """`producer get`."""
     from producer import jobs
@@ -205,6 +233,7 @@ _add(RerunOptions, rerun, RERUN)
 _add(WaitOptions, wait, WAIT)
 _add(StatusOptions, status, STATUS)
 _add(GetOptions, get, GET)
+_add(TargetsOptions, targets, TARGETS)
 
 
 def main() -> None:

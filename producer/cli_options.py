@@ -244,6 +244,11 @@ class CollectOptions(OwnerOptions):
 @dataclass(frozen=True, kw_only=True)
 class WaitOptions(JobOptions):
     """`wait`."""
+@dataclass(frozen=True, kw_only=True)
+class TargetsOptions(OwnerOptions):
+    """`targets`."""
+
+
 
     timeout: Annotated[
         str | None,

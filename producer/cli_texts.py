@@ -163,3 +163,17 @@ no collector being alive, is said within seconds and every minute.
 * what it came to, for a program: `producer wait "$JOB" --json`
 """,
 )
+
+TARGETS = Text(
+    """What Prometheus is to scrape: the metrics ports of live workers and collectors, as JSON for its discovery.
+
+With --metrics-port it stays and answers at `/targets`, so that a node that joins is scraped without an edit. Every
+collector with a metrics port answers there too; this verb is for fleets where none is always there.
+""",
+    """Examples:
+
+* once: `producer targets --redis-url redis://head:6379/0`
+
+* for `http_sd_configs` of Prometheus: `producer targets --redis-url redis://head:6379/0 --metrics-port 9470`
+""",
+)

@@ -5,7 +5,7 @@ What a step has journaled by then stays so, and each step is safe to repeat.
 
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import redis
 
@@ -15,6 +15,7 @@ from common.settings import Settings
 from producer.disk import MAKE_ROOM, DiskError, is_disk_full
 from producer.job import FencedError
 from producer.job_directory import JobDirectory
+from producer.pulse import Pulse
 
 TURN_S = 0.1
 LONGEST_PAUSE_S = 2.0
@@ -41,7 +42,7 @@ class Sufferer(Protocol):
 
 
 class Endurance:
-    """What one collector bears of its Redis."""
+    """What one collector bears of its Redis; while entered, the probes of the metrics port see how its steps go."""
 
     def __init__(self, directory: JobDirectory, *, settings: Settings, sufferer: Sufferer) -> None:
         self._directory = directory
@@ -51,6 +52,14 @@ class Endurance:
         """Steps that failed since the last one that did not."""
         self._refused_s: float | None = None
         """Since when Redis has refused every write."""
+        self._pulse = Pulse()
+
+    def __enter__(self) -> Self:
+        self._pulse.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pulse.__exit__()
 
     def bear(self, step: Callable[[], T]) -> T:
         """What `step` returns, once it does.
@@ -61,7 +70,8 @@ class Endurance:
         while True:
             self._sufferer.check_stop()
             try:
-                result = step()
+                with self._pulse.step():
+                    result = step()
             except FencedError:
                 self._sufferer.look_again(full=False)  # it finds another epoch, and takes the job again or stops
             except redis.OutOfMemoryError:
@@ -73,6 +83,7 @@ class Endurance:
                     log.info(Event.REDIS_FOUND, job=self._directory.spec.job, tries=self.failures)
                     self.failures = 0
                     self._refused_s = None
+                self._pulse.is_ready = True
                 return result
 
     def _lose(self, error: redis.RedisError) -> None:
@@ -80,6 +91,7 @@ class Endurance:
         if not self.failures:
             log.warning(Event.REDIS_LOST, job=self._directory.spec.job, error=str(error))
         self.failures += 1
+        self._pulse.is_ready = False
         self._sufferer.look_again(full=False)
         if refuses_writes(error):
             self._bear_full_disk(error)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from producer.counts import Counts
 from producer.feeder import Feeder
 from producer.job import Job
-from producer.metrics import JobGauges
+from producer.metrics import DEADLINE_MARGIN, JobGauges
+from producer.surroundings import Surroundings
 
 EVERY_S = 0.1
 
@@ -13,9 +14,12 @@ EVERY_S = 0.1
 class Figures:
     """One job's, for the life of its collector."""
 
-    def __init__(self, job: Job, *, feeder: Feeder, on_progress: Callable[[Counts], None]) -> None:
+    def __init__(
+        self, job: Job, *, feeder: Feeder, around: Surroundings, on_progress: Callable[[Counts], None]
+    ) -> None:
         self._job = job
         self._feeder = feeder
+        self._around = around
         self._on_progress = on_progress
         self._gauges = JobGauges()
         self._shown_s = 0.0
@@ -31,6 +35,8 @@ class Figures:
         counts = self._job.journal.counts
         self._gauges.set(
             backlog=counts.fed - counts.done + self._feeder.unfed(),
+            window_requests=self._job.window.requests,
+            window_limit=self._around.limits.requests,
             window_bytes=self._job.window.bytes,
             frontier_lag=max(0, counts.done - self._job.journal.frontier),
         )
@@ -39,3 +45,4 @@ class Figures:
     def clear(self) -> None:
         """Take this job's share out of the gauges."""
         self._gauges.clear()
+        DEADLINE_MARGIN.clear(self._job.id)

@@ -6,8 +6,11 @@ once (`collect --all`), each of which sets its own share.
 """
 
 import threading
+from collections.abc import Iterator
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from common.exposition import OUTCOMES
 
@@ -19,6 +22,16 @@ BACKLOG = Gauge(
     "bakehouse_backlog_requests",
     "Requests of this process's jobs without a result; those not read yet are estimated from the input's bytes. When "
     "it is high, do this: start more workers, or wait; it falls by results per second.",
+)
+WINDOW_REQUESTS = Gauge(
+    "bakehouse_window_requests",
+    "Requests of this process's jobs that are fed and have no result. When it is high, do this: nothing up to "
+    "bakehouse_window_limit_requests; at it with idle workers, raise window_requests or max_concurrency.",
+)
+WINDOW_LIMIT = Gauge(
+    "bakehouse_window_limit_requests",
+    "Requests that this process's jobs may have fed and without a result: their share of the window. When it is high, "
+    "do this: nothing; it follows the fleet's capacity.",
 )
 WINDOW_BYTES = Gauge(
     "bakehouse_window_bytes",
@@ -74,17 +87,55 @@ LIVE_WORKERS = Gauge(
 )
 
 
+class LeastGauge(Collector):
+    """A gauge that shows the least of what jobs say; no series where none says anything."""
+
+    def __init__(self, name: str, documentation: str) -> None:
+        self._name, self._documentation = name, documentation
+        self._values: dict[str, float] = {}
+
+    def set(self, job: str, value: float) -> None:
+        """What `job` says now, until it says something else."""
+        self._values[job] = value
+
+    def clear(self, job: str) -> None:
+        """`job` says nothing any more."""
+        self._values.pop(job, None)
+
+    def describe(self) -> list[Metric]:
+        """Its name, without a series."""
+        return [GaugeMetricFamily(self._name, self._documentation)]
+
+    def collect(self) -> Iterator[Metric]:
+        """The least, if there is any."""
+        if values := list(self._values.values()):
+            yield GaugeMetricFamily(self._name, self._documentation, min(values))
+
+
+DEADLINE_MARGIN = LeastGauge(
+    "bakehouse_deadline_margin_seconds",
+    "Seconds between the estimated end and the deadline, of the job that has the least; below 0 it will be late, and "
+    "absent without a deadline. When it is high, do this: nothing; below 0, start as many workers as `producer status` "
+    "names, or pause other jobs.",
+)
+REGISTRY.register(DEADLINE_MARGIN)
+
+
 class JobGauges:
     """One job's share of the gauges that sum over jobs; cleared when its collector lets go of it."""
 
     _lock = threading.Lock()
+    _gauges = (BACKLOG, WINDOW_REQUESTS, WINDOW_LIMIT, WINDOW_BYTES, FRONTIER_LAG)
 
     def __init__(self) -> None:
-        self._shares = dict.fromkeys((BACKLOG, WINDOW_BYTES, FRONTIER_LAG), 0)
+        self._shares = dict.fromkeys(self._gauges, 0)
 
-    def set(self, *, backlog: int, window_bytes: int, frontier_lag: int) -> None:
+    def set(
+        self, *, backlog: int, window_requests: int, window_limit: int, window_bytes: int, frontier_lag: int
+    ) -> None:
         """Replace this job's share. Whole numbers, so that what is added is taken away to the last one."""
-        now = {BACKLOG: backlog, WINDOW_BYTES: window_bytes, FRONTIER_LAG: frontier_lag}
+        shares = (backlog, window_requests, window_limit, window_bytes, frontier_lag)
+        now = dict(zip(self._gauges, shares, strict=True))
         with self._lock:
             for gauge, share in now.items():
                 gauge.inc(share - self._shares[gauge])
@@ -92,7 +143,7 @@ class JobGauges:
 
     def clear(self) -> None:
         """This job is over, or another process's."""
-        self.set(backlog=0, window_bytes=0, frontier_lag=0)
+        self.set(backlog=0, window_requests=0, window_limit=0, window_bytes=0, frontier_lag=0)
 
 
 for _outcome in OUTCOMES:

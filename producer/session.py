@@ -23,7 +23,7 @@ from producer.job_lock import JobLock
 from producer.job_spec import EmbeddedWorker
 from producer.journal_reader import read_checkpoint
 from producer.local_worker import LocalWorker, worker_arguments, worker_environment
-from producer.metrics_port import open_metrics_port
+from producer.metrics_port import metrics_port
 from producer.minder import Embedded, Minder
 from producer.notice import withdraw
 from producer.outcome import Outcome, ended
@@ -52,9 +52,9 @@ def run_job(
     finished: the same command goes on with it.
     """
     configure(level=settings.log_level, file=settings.log_file or directory.log_path, quiet_terminal=True)
-    if until == "done":
-        open_metrics_port(settings)
     with ExitStack() as open_:
+        if until == "done" and directory.spec.worker is None:
+            open_.enter_context(metrics_port(settings))
         open_.enter_context(resumable(directory.spec.job))
         open_.enter_context(saying_how_much(directory))
         interrupts = open_.enter_context(Interrupts())
@@ -122,9 +122,12 @@ def _run_embedded(
     wish: Wish | None,
 ) -> Run:
     server = EmbeddedServer(directory.server_path, log_path=directory.path / "logs" / "redis.log")
-    with JobLock(directory.path / "redis.lock"), server:
+    with ExitStack() as open_:
+        open_.enter_context(JobLock(directory.path / "redis.lock"))
+        open_.enter_context(server)
         show.say(f"job {directory.spec.job} on embedded {server.version} and {describe_worker(spec)}")
         settings = settings.model_copy(update={"redis_url": server.url})
+        open_.enter_context(metrics_port(settings))
         client = make_client(server.url, socket_timeout_s=settings.socket_timeout_s)
         if is_cancelled(directory, wish):
             collector = _make_collector(directory, settings, client, show.update, show.wait, wish)

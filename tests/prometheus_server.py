@@ -28,15 +28,14 @@ def free_port() -> int:
 
 
 class Prometheus:
-    """Scrapes `targets` (role -> port) every second by `prometheus/prometheus.yml`."""
+    """Scrapes every second what `discovery` (a URL) names, by `prometheus/prometheus.yml`."""
 
-    def __init__(self, directory: Path, targets: dict[str, int]) -> None:
+    def __init__(self, directory: Path, discovery: str) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         config = yaml.safe_load((ROOT / "prometheus" / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": f"{INTERVAL_S}s", "evaluation_interval": f"{INTERVAL_S}s"}
-        (directory / "targets").mkdir()
-        groups = [{"targets": [f"127.0.0.1:{port}"], "labels": {"role": role}} for role, port in targets.items()]
-        (directory / "targets" / "test.json").write_text(json.dumps(groups))
+        (job,) = config["scrape_configs"]
+        job["http_sd_configs"] = [{"url": discovery, "refresh_interval": f"{INTERVAL_S}s"}]
         (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
         shutil.copy(ROOT / "prometheus" / "rules.yml", directory)
         self.process = subprocess.Popen(

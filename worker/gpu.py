@@ -60,8 +60,8 @@ def select(wanted: str, *, found: Sequence[Gpu], environment: Mapping[str, str])
     if wanted == "none":
         return []
     if wanted == "all":
-        visible = environment.get(VISIBLE)
-        return [str(gpu.index) for gpu in found] if visible is None else _split(visible)
+        visible = visible_devices(environment)
+        return [str(gpu.index) for gpu in found] if visible is None else visible
     devices = _split(wanted)
     if not devices:
         raise RefusedError("no GPU named", where=f"--gpus {wanted}", do="--gpus 0,1, all or none")
@@ -71,6 +71,12 @@ def select(wanted: str, *, found: Sequence[Gpu], environment: Mapping[str, str])
     for device in devices:
         _check(device, found=found)
     return devices
+
+
+def visible_devices(environment: Mapping[str, str]) -> list[str] | None:
+    """The devices that a process with `environment` may see; None: all there are."""
+    visible = environment.get(VISIBLE)
+    return None if visible is None else _split(visible)
 
 
 def group(devices: Sequence[str], *, size: int) -> list[tuple[str, ...]]:

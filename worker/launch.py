@@ -65,14 +65,14 @@ def plan_workers(
     return plans
 
 
-def spawn(plan: Plan, *, incarnation: str, target_share: float) -> subprocess.Popen[bytes]:
+def spawn(plan: Plan, *, incarnation: str, target_share: float, restarts: Mapping[str, int]) -> subprocess.Popen[bytes]:
     """Start one life of `plan` in a session of its own, tied to this process: it dies when this one does.
 
     Call it from the main thread: the kernel's parent-death signal watches the thread that made the child.
     """
     supervisor = os.getpid()
-    life = {"incarnation": incarnation, "target_share": target_share, "spawned_at": time.monotonic()}
-    options = plan.options.model_copy(update=life)
+    life = {"incarnation": incarnation, "target_share": target_share, "restarts": dict(restarts)}
+    options = plan.options.model_copy(update={**life, "spawned_at": time.monotonic()})
     return subprocess.Popen(
         plan.command,
         env={**plan.environment, **options.to_environment()},

@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from common.errors import ErrorKind
 from common.exposition import OUTCOMES
+from worker.certificates import Cause
 
 DIRECTIONS = ("prompt", "completion")
 RETRY_KINDS = tuple(kind.value for kind in ErrorKind if kind.retryable)
@@ -81,6 +82,13 @@ DRAINS = Counter(
     "bakehouse_drains_total",
     "Drains this worker began. When it is high, do this: find out who stops workers; each drain hands work back.",
 )
+ENGINE_RESTARTS = Counter(
+    "bakehouse_engine_restarts_total",
+    "Times that this worker's process was started again with its engine since its supervisor began, by the cause of "
+    "the death before. When it is high, do this: read the supervisor's log; `self` the engine or its work, `outside` "
+    "somebody kills it, `left` its start failed or Redis was away.",
+    ["cause"],
+)
 
 for _outcome in OUTCOMES:
     RESULTS.labels(_outcome)
@@ -90,3 +98,5 @@ for _kind in RETRY_KINDS:
     RETRIES.labels(_kind)
 for _answer in CLAIM_ANSWERS:
     CLAIMS.labels(_answer)
+for _cause in Cause:
+    ENGINE_RESTARTS.labels(_cause.value)

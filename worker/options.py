@@ -57,6 +57,8 @@ class WorkerOptions(BaseModel):
     """`<host>-<gpu>-<8 hex>`."""
     target_share: float = 1.0
     """Of the full target, to begin with: less after a death by want of memory."""
+    restarts: dict[str, int] = {}
+    """How often its place was started again so far, by the cause of the death before."""
     spawned_at: float | None = None
     """This host's monotonic clock when the process was started."""
 

@@ -47,14 +47,16 @@ class Presence:
             "start": "{}",
             "host": os.uname().nodename,
             "gpu": gpu,
+            "metrics": "",
             "pid": os.getpid(),
             "engine": engine,
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "version": metadata.version("bakehouse"),
         }
 
-    def start(self) -> None:
-        """Beat until `stop`."""
+    def start(self, *, metrics: str = "") -> None:
+        """Beat until `stop`. `metrics`: where this worker's metrics are found, if anywhere."""
+        self._fields["metrics"] = metrics
         threading.Thread(target=self._run, name="presence", daemon=True).start()
 
     def ready(self, facts: EngineFacts, *, counts: Callable[[], dict[str, str | int]]) -> None:

@@ -18,7 +18,6 @@ import psutil
 from common.broker import check_server, make_app, make_client, redis_url
 from common.claims import Claims
 from common.errors import BakehouseError, StoppedError
-from common.exposition import serve
 from common.log import Event, get_logger, redact
 from common.settings import Settings
 from worker.admission import Admission
@@ -33,6 +32,7 @@ from worker.keeper import Keeper
 from worker.options import EXIT_DIED, EXIT_STOPPED, WorkerOptions
 from worker.outage import Outage
 from worker.presence import Presence
+from worker.probes import Probes, open_port
 from worker.result_writer import WorkerIdentity
 from worker.runner import Surroundings
 from worker.start_phases import FirstToken, StartPhases
@@ -65,6 +65,7 @@ class WorkerProcess:
         self._loop = EngineLoop()
         self._outage = Outage()
         self._ending = Ending(self._loop, drain_timeout_s=settings.drain_timeout_s)
+        self._probes = Probes(self._ending, self._outage)
         self._presence = Presence(
             self._client,
             incarnation=options.incarnation,
@@ -85,9 +86,10 @@ class WorkerProcess:
         os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
         log.info(Event.WORKER_STARTED, worker=self._options.incarnation, pid=os.getpid(), gpu=self._options.gpu)
         self._check_redis()
+        metrics = open_port(self._settings, self._probes, restarts=self._options.restarts)
         engine = make_engine(self._options)
         self._phases.end("process")
-        self._presence.start()
+        self._presence.start(metrics=metrics)
         self._loop.start()
         return self._work(engine, self._start_engine(engine))
 
@@ -158,7 +160,6 @@ class WorkerProcess:
         watchdog = self._make_watchdog(engine, facts, admission, keeper)
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
-        self._serve_metrics(watchdog)
         self._phases.end("consumer")
         self._tell_phases(Event.WORKER_READY)
         self._presence.ready(
@@ -171,6 +172,7 @@ class WorkerProcess:
             },
         )
         self._keep_target(engine, policy, admission)
+        self._probes.consuming(watchdog)
         consumer.start()
         told_to_leave = ending.is_leaving
         ending.leave()  # however Celery came to its end: what is held is settled first
@@ -264,18 +266,6 @@ class WorkerProcess:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._ending.on_signal)
         self._check_early_leave()
-
-    def _serve_metrics(self, watchdog: Watchdog) -> None:
-        settings = self._settings
-        if settings.metrics_port is None:
-            return
-        port = serve(
-            settings.metrics_port,
-            host=settings.metrics_host,
-            healthy=watchdog.is_alive,
-            ready=lambda: not self._ending.is_leaving and self._outage.lasted_s() == 0,
-        )
-        log.info(Event.METRICS_SERVED, host=settings.metrics_host, port=port)
 
     def _stop(self, engine: Engine, *, code: int) -> int:
         """Everything is handed back, or could not be: end engine and loop."""

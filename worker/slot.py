@@ -3,9 +3,10 @@
 import os
 import subprocess
 import time
+from collections import Counter
 from dataclasses import dataclass
 
-from worker.certificates import ExitStatus
+from worker.certificates import Cause, ExitStatus
 from worker.launch import Plan, end_group, make_incarnation, spawn
 from worker.restarts import History
 
@@ -43,6 +44,7 @@ class Slot:
         self.gave_up: str | None = None
         """Why no other life is to come, where that is a failure."""
         self._target_share = 1.0
+        self._restarts: Counter[str] = Counter()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,10 +60,17 @@ class Slot:
     def start(self) -> Life:
         """Begin a new life. From the main thread only."""
         incarnation = make_incarnation(self.plan.name)
-        self._process = spawn(self.plan, incarnation=incarnation, target_share=self._target_share)
+        self._process = spawn(
+            self.plan, incarnation=incarnation, target_share=self._target_share, restarts=self._restarts
+        )
         self.life = Life(incarnation, self.plan.name, started_at=time.monotonic())
         self.restart_at = None
         return self.life
+
+    def start_later(self, pause_s: float, *, after: Cause) -> None:
+        """Let another life begin in `pause_s` seconds, `after` a death of that cause."""
+        self.restart_at = time.monotonic() + pause_s
+        self._restarts[after.value] += 1
 
     def spare_memory(self) -> None:
         """Let the next life begin with half the target; it raises it again by itself."""

@@ -211,7 +211,7 @@ class Supervisor:
             slot.gave_up = f"{decision.why} ({life.status})"
             log.error(Event.WORKER_GAVE_UP, **facts, why=decision.why)
         else:
-            slot.restart_at = time.monotonic() + decision.pause_s
+            slot.start_later(decision.pause_s, after=cause)
             lacked = life.ready and lacked_memory(life.status, out_of_memory=life.out_of_memory)
             if lacked:
                 slot.spare_memory()

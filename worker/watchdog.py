@@ -31,6 +31,8 @@ BLIND_S = 2.0
 QUEUE_LOOK_S = 5.0
 STILL_S = 10.0
 """A loop that has not moved for so long is not healthy; it is dead only after `hang_s`."""
+LATE_SHARE = 0.5
+"""An engine that has made no step for this share of `hang_s` is not healthy, so that it is seen before it is ended."""
 STARVED_S = 60.0
 """A worker with free places that gets nothing from a queue that is never empty does not consume any more."""
 OVERDUE_S = 4.0
@@ -79,7 +81,7 @@ class Watchdog:
         ]
         self._limits = limits
         self._beats = 0
-        self._still_s = 0.0
+        self._still_s = self._stuck_s = 0.0
         self._health = Stillness()
         self._steps, self._loop_beats, self._received, self._idle = (Stillness() for _ in range(4))
         self._idle_s = 0.0
@@ -99,8 +101,9 @@ class Watchdog:
         self._stopped.set()
 
     def is_alive(self) -> bool:
-        """Whether the engine's loop has moved within the last seconds; for health checks."""
-        return self._still_s < STILL_S
+        """Whether the loop moves, and the engine too where anything is in flight; for health checks."""
+        is_late = self._admission.in_flight > 0 and self._stuck_s > LATE_SHARE * self._limits.hang_s
+        return self._still_s < STILL_S and not is_late
 
     def idle_s(self) -> float:
         """For how long this worker has had nothing to do, and could have worked."""
@@ -148,14 +151,14 @@ class Watchdog:
         """
         in_flight = self._admission.in_flight > 0
         is_asked = in_flight and self._engine.unfinished() > 0
-        still_s = max(
+        self._stuck_s = max(
             self._steps.seconds(self._engine.steps(), now=now, counts=is_asked, keeps=True),
             self._loop_beats.seconds(self._beats, now=now, counts=in_flight),
         )
-        if still_s > self._limits.hang_s:
+        if self._stuck_s > self._limits.hang_s:
             # a core that was told to end cuts its answers short, and may hang in its own end
             told = self._ending.cut_at_step == self._engine.steps()
-            reason = f"no step for {still_s:.0f} s{', since it was told to end' if told else ''}"
+            reason = f"no step for {self._stuck_s:.0f} s{', since it was told to end' if told else ''}"
             faulthandler.dump_traceback(sys.__stderr__ or 2)  # where every thread stands; shows no values
             self._ending.die(EXIT_ENGINE_KILLED if told else EXIT_DIED, event=Event.ENGINE_HUNG, reason=reason)
 

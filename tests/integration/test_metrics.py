@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,9 +35,12 @@ WORKER = {
     "bakehouse_retries": ("counter", {"kind"}),
     "bakehouse_claims": ("counter", {"answer"}),
     "bakehouse_drains": ("counter", set()),
+    "bakehouse_engine_restarts": ("counter", {"cause"}),
 }
 PRODUCER = {
     "bakehouse_backlog_requests": ("gauge", set()),
+    "bakehouse_window_requests": ("gauge", set()),
+    "bakehouse_window_limit_requests": ("gauge", set()),
     "bakehouse_window_bytes": ("gauge", set()),
     "bakehouse_journaled_results": ("counter", {"outcome"}),
     "bakehouse_redeliveries": ("counter", set()),
@@ -46,6 +50,13 @@ PRODUCER = {
     "bakehouse_journal_seconds": ("histogram", set()),
     "bakehouse_hints": ("counter", {"reason"}),
     "bakehouse_live_workers": ("gauge", set()),
+}
+HOST = {
+    "bakehouse_host_cpu_seconds": ("counter", {"mode"}),
+    "bakehouse_host_memory_used_bytes": ("gauge", set()),
+    "bakehouse_host_memory_total_bytes": ("gauge", set()),
+    "bakehouse_host_disk_bytes": ("counter", {"direction"}),
+    "bakehouse_host_network_bytes": ("counter", {"direction"}),
 }
 
 
@@ -104,11 +115,13 @@ def test_every_metric_has_its_name_type_and_labels(serving: Serving) -> None:
         name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
         for name, family in families.items()
     }
-    assert found == expected
+    assert found == expected | HOST
 
 
 def test_every_series_starts_at_zero(serving: Serving) -> None:
-    samples = [sample for family in serving.families().values() for sample in family.samples]
+    """All but the host's, which counts since its own start."""
+    families = {name: family for name, family in serving.families().items() if name not in HOST}
+    samples = [sample for family in families.values() for sample in family.samples]
     assert samples
     assert [sample for sample in samples if sample.value != 0] == []
     assert not [sample.name for sample in samples if sample.name.endswith("_created")]
@@ -135,6 +148,18 @@ def test_probes_follow_the_process(serving: Serving) -> None:
     assert serving.get("/healthz")[0] == 503
     assert serving.get("/elsewhere")[0] == 404
     assert serving.get("/metrics")[0] == 200
+
+
+def test_the_host_is_shown_as_the_kernel_has_it(serving: Serving) -> None:
+    families = serving.families()
+    (total,) = families["bakehouse_host_memory_total_bytes"].samples
+    (used,) = families["bakehouse_host_memory_used_bytes"].samples
+    assert total.value == psutil.virtual_memory().total
+    assert 0 < used.value < total.value
+    seconds = {sample.labels["mode"]: sample.value for sample in families["bakehouse_host_cpu_seconds"].samples}
+    assert seconds.keys() == {"user", "system", "iowait", "steal", "idle"}
+    busy_s = psutil.cpu_times().user + psutil.cpu_times().nice
+    assert 0 < seconds["user"] <= busy_s
 
 
 def test_a_taken_port_is_refused(serving: Serving) -> None:

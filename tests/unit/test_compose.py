@@ -118,19 +118,17 @@ def test_the_gpu_worker_reserves_gpus(compose: dict[str, Any]) -> None:
     }
 
 
-def test_prometheus_is_told_the_ports_that_are_served(compose: dict[str, Any]) -> None:
-    groups = yaml.safe_load((ROOT / "prometheus" / "compose-targets" / "compose.json").read_text())
-    told = {target for group in groups for target in group["targets"]}
-    services = our_services(compose)
-    serving = {name: s["environment"].get("BAKEHOUSE_METRICS_PORT") for name, s in services.items()}
-    names = {name: [name, *aliases(services[name])][-1] for name in serving}
-    assert told == {f"{names[name]}:{port}" for name, port in serving.items() if port}
-
-
-def aliases(service: dict[str, Any]) -> list[str]:
-    """Further names of a service on the default network."""
-    networks = service.get("networks", {})
-    return list(networks.get("default", {}).get("aliases", []))
+def test_prometheus_asks_the_collector_who_is_there(compose: dict[str, Any]) -> None:
+    texts = [(ROOT / "prometheus" / name).read_text() for name in ("compose.yml", "prometheus.yml")]
+    ours, local = map(yaml.safe_load, texts)
+    port = compose["services"]["collector"]["environment"]["BAKEHOUSE_METRICS_PORT"]
+    (job,) = ours["scrape_configs"]
+    assert [asked["url"] for asked in job["http_sd_configs"]] == [f"http://collector:{port}/targets"]
+    assert yaml.safe_load(texts[0].replace("collector:", "127.0.0.1:")) == local, "but for the name they are the same"
+    for name, service in our_services(compose).items():
+        serves = "BAKEHOUSE_METRICS_PORT" in service["environment"]
+        assert serves == name.startswith(("worker", "collector")), name
+        assert service["environment"]["BAKEHOUSE_METRICS_HOST"] == "0.0.0.0", "told by its address towards Redis"
 
 
 def test_mounted_files_are_here_and_volumes_declared(compose: dict[str, Any]) -> None:

@@ -1,48 +1,59 @@
-"""The tables of docs/operations.md say of every metric what the code says of it."""
+"""The tables of docs/metrics.md say of every metric what the code says of it."""
 
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from prometheus_client.metrics import MetricWrapperBase
 
-import producer.metrics
-import worker.metrics
+from tests.metric_families import DO, MODULES, Family, all_families, families_of
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
-DO = " When it is high, do this: "
+PAGE = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+UNITS = {
+    "_seconds": "s",
+    "_seconds_total": "s",
+    "_bytes": "bytes",
+    "_bytes_total": "bytes",
+    "_tokens_total": "tokens",
+    "_results_total": "results",
+    "_requests": "requests",
+    "_in_flight": "requests",
+    "_target": "requests",
+    "_holds": "micro-batches",
+    "_workers": "workers",
+    "_watts": "W",
+    "_ratio": "0 to 1",
+    "_total": "count",
+}
+"""By how the name ends; the first that fits."""
 
 
-def metrics_of(module: ModuleType) -> list[MetricWrapperBase]:
-    """The metrics that `module` declares."""
-    return [value for value in vars(module).values() if isinstance(value, MetricWrapperBase)]
+def unit_of(family: Family) -> str:
+    """The unit in the name; "" where there is none."""
+    return next((unit for suffix, unit in UNITS.items() if family.name.endswith(suffix)), "")
 
 
-def row_of(metric: MetricWrapperBase) -> str:
-    """The row that the page must have for `metric`."""
-    (family,) = metric.describe()
-    name = family.name + ("_total" if family.type == "counter" else "")
-    labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+def row_of(family: Family) -> str:
+    """The row that the page must have for `family`."""
+    labels = ", ".join(f"`{label}`" for label in family.labels)
     what, _, advice = family.documentation.partition(DO)
-    return f"| `{name}` | {family.type} | {labels} | {what} | {advice[:1].upper()}{advice[1:]} |"
+    does = f"{advice[:1].upper()}{advice[1:]}"
+    return f"| `{family.name}` | {family.type} | {unit_of(family)} | {labels} | {what} | {does} |"
 
 
-@pytest.mark.parametrize("module", [worker.metrics, producer.metrics], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_every_metric_has_its_row(module: ModuleType) -> None:
-    metrics = metrics_of(module)
-    assert len(metrics) >= 9
+    families = list(families_of(module))
+    assert len(families) >= 5
+    assert [family.name for family in families if DO not in family.documentation] == []
     lines = PAGE.read_text(encoding="utf-8").splitlines()
-    assert [row for metric in metrics if (row := row_of(metric)) not in lines] == []
+    assert [row for family in families if (row := row_of(family)) not in lines] == []
 
 
 def test_no_row_is_without_a_metric() -> None:
     rows = re.findall(r"^\| `(bakehouse_\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(rows) == len(set(rows)) == len(metrics_of(worker.metrics)) + len(metrics_of(producer.metrics))
+    assert sorted(rows) == sorted(family.name for family in all_families())
 
 
 def test_every_metric_has_a_unit_in_its_name() -> None:
-    units = ("_seconds", "_bytes", "_requests", "_holds", "_workers", "_requests_in_flight", "_requests_target")
-    for metric in metrics_of(worker.metrics) + metrics_of(producer.metrics):
-        (family,) = metric.describe()
-        assert family.type == "counter" or family.name.endswith(units), family.name
+    assert [family.name for family in all_families() if not unit_of(family)] == []

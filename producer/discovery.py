@@ -1,0 +1,41 @@
+"""What Prometheus is to scrape: live workers and collectors that have a metrics port, as their heartbeats tell.
+
+A node that joins stands here within seconds, and one that has left is gone 20 s later; nobody edits a list of targets.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import orjson
+import redis
+
+from common import keys
+from producer.fleet import read_heartbeats
+
+ROLES = {"worker": keys.WORKER_PREFIX, "collector": keys.COLLECTOR_PREFIX}
+"""The closed set of label `role`, and whose heartbeats these are."""
+
+
+class Target(NamedTuple):
+    """One metrics port."""
+
+    address: str
+    role: str
+    host: str
+
+
+def read_targets(client: redis.Redis) -> list[Target]:
+    """Every metrics port of the fleet on this Redis, sorted. Raises `redis.RedisError`."""
+    return sorted(target for role, prefix in ROLES.items() for target in _targets_of(client, role, prefix))
+
+
+def as_json(targets: list[Target]) -> bytes:
+    """`targets` as Prometheus' HTTP and file discovery read them: a JSON array, `[]` for none."""
+    groups = [{"targets": [target.address], "labels": {"role": target.role, "host": target.host}} for target in targets]
+    return orjson.dumps(groups)
+
+
+def _targets_of(client: redis.Redis, role: str, prefix: str) -> Iterator[Target]:
+    for fields in read_heartbeats(client, prefix).values():
+        if address := fields.get(b"metrics"):
+            yield Target(address.decode(), role, fields.get(b"host", b"").decode())
