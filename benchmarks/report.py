@@ -56,8 +56,8 @@ class Compared:
     @property
     def ratios(self) -> dict[str, float]:
         """The first side over each other, repeat by repeat: neighbours in time; the median of these pairs."""
-        (_, first), *others = self.repeats.items()
-        return {side: paired(first, figures) for side, figures in others}
+        sides = list(self.repeats)
+        return {side: paired(self.repeats[sides[0]], self.repeats[side]) for side in sides[1:]}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

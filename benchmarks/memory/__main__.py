@@ -17,7 +17,7 @@ from benchmarks.memory.follower import MIB
 from benchmarks.memory.inputs import Shape
 from benchmarks.memory.run import Figures, run_size, say
 from benchmarks.pictures import draw_memory
-from benchmarks.report import Bound, finish, print_table
+from benchmarks.report import Bound, Compared, finish, print_table
 from common.settings import Settings
 
 GROWTH_MIB = 64
@@ -51,7 +51,8 @@ def main() -> int:
     most = next((figures for figures in reversed(ran) if figures.shape.text_bytes is None), None)
     if arguments.picture is not None and most is not None:
         draw_memory(arguments.picture, most.samples, rate=most.rates())
-    code = finish(bounds, {"sizes": [summary(figures) for figures in ran], "wrong": wrong})
+    rates = Compared("requests/s", {figures.shape.name: [figures.shape.rows / figures.seconds] for figures in ran})
+    code = finish(bounds, {"sizes": [summary(figures) for figures in ran], "wrong": wrong, **rates.to_json()})
     for fault in wrong:
         print(f"MISSED: {fault}")
     return 1 if wrong else code

@@ -7,7 +7,7 @@ import tempfile
 from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 
-from benchmarks.report import Bound, finish, print_table
+from benchmarks.report import Bound, Compared, finish, print_table
 from benchmarks.scale.figures import HEADER, Figures
 from benchmarks.scale.fleet import Fleet
 from benchmarks.scale.picture import draw_scale
@@ -76,6 +76,7 @@ def report(steady: list[Figures], changed: list[Figures], change: Change, firsts
     print_table("a second job on the idle fleet", list(First._fields), [[str(s) for s in each] for each in firsts])
     whole = steady[-1]
     name = f"{len(whole.workers)} workers, {len(whole.lengths):,} rows"
+    second = Compared("s", {"a second job's first result": [each.result_s for each in firsts]})
     bounds = [
         Bound(f"{name}: perfect dispatcher's time / the fleet's", whole.ratio, least=LEAST_RATIO),
         Bound(f"{name}: idle share in the last 5 %, above its", whole.tail_above_perfect, most=MOST_TAIL_ABOVE),
@@ -89,6 +90,8 @@ def report(steady: list[Figures], changed: list[Figures], change: Change, firsts
         "jobs": [each.to_json() for each in table],
         "change": change._asdict(),
         "small_jobs": [each._asdict() for each in firsts],
+        **second.to_json(),
+        "ratios": {each.fleet: round(each.ratio, 4) for each in table},
     }
     return finish(bounds, figures)
 

@@ -30,5 +30,8 @@ def test_every_job_has_its_figures(tmp_path: Path) -> None:
     (small,) = figures["small_jobs"]
     assert 0 < small["fed_s"] < small["result_s"]
     assert small["cpu_s"] > 0
+    assert figures["ratios"] == {job["fleet"]: job["ratio"] for job in figures["jobs"]}
+    assert figures["repeats"] == {"a second job's first result": [small["result_s"]]}
+    assert figures["medians"] == {"a second job's first result": small["result_s"]}
     assert len(figures["bounds"]) == 3
     assert picture.stat().st_size > 10_000

@@ -41,6 +41,11 @@ def test_sides_with_unequal_repeats_have_no_ratio() -> None:
         paired([1.0, 2.0], [1.0])
 
 
+def test_one_side_alone_is_compared_with_nothing() -> None:
+    assert Compared("s", {"alone": [1.0]}).ratios == {}
+    assert Compared("s", {}).ratios == {}
+
+
 def test_every_repeat_median_and_ratio_is_in_the_json() -> None:
     assert COMPARED.to_json() == {
         "unit": "rows/s",
