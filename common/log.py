@@ -130,7 +130,10 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 def log_lines(name: str, lines: list[bytes]) -> None:
     """Log `lines`, each a whole JSON object, at level info by the logger `name`: one write for all of them."""
-    logging.getLogger(name).info("", extra={_LINES: b"\n".join(lines).decode()})
+    logger = logging.getLogger(name)
+    if logger.isEnabledFor(logging.INFO):  # not `info`: to look for the caller would cost as much as all the rest
+        extra = {_LINES: b"\n".join(lines).decode()}
+        logger.handle(logger.makeRecord(name, logging.INFO, "", 0, "", (), None, extra=extra))
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):

@@ -12,6 +12,9 @@ import orjson
 from common.errors import ErrorKind
 
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+_LINE = (
+    b'{"id":%b,"custom_id":%b,"line":%d%b,"response":{"status_code":%d,"request_id":%b,"body":%b},"error":%b,"meta":%b}'
+)
 
 
 class Meta(NamedTuple):
@@ -33,6 +36,21 @@ class Meta(NamedTuple):
     latency_s: float | None = None
 
 
+class MetaTemplate:
+    """The `meta` of all results of one delivery, as JSON: what they share is rendered once."""
+
+    def __init__(self, shared: Meta) -> None:
+        """The fields that `render` sets must be None."""
+        text = to_json(shared._asdict()).replace(b"%", b"%%")
+        for own in (b"request_sha256", b"attempts", b"finished_at", b"latency_s"):
+            text = text.replace(b'"%b":null' % own, b'"%b":%%b' % own)  # in no value: quotes are escaped there
+        self._format = text
+
+    def render(self, *, request_sha256: bytes, attempts: int, finished_at: bytes, latency_s: float) -> bytes:
+        """One result's; `request_sha256` and `finished_at` as JSON."""
+        return self._format % (request_sha256, b"%d" % attempts, finished_at, orjson.dumps(latency_s))
+
+
 def build_result_line(
     *,
     job: str,
@@ -44,30 +62,35 @@ def build_result_line(
     body: object,
     kind: ErrorKind | None,
     message: str,
-    meta: Meta,
+    meta: Meta | bytes,
     original: bytes | None,
 ) -> bytes:
     """The whole result line, without its LF.
 
     `body`: strict JSON as bytes, or an object; None for a failure: its error object is made here. `kind`: None exactly
-    when `status` is 200. `original`: the user's line as JSON where the result carries it.
+    when `status` is 200. `meta`: its fields, or JSON. `original`: the user's line as JSON where the result carries it.
     """
     if body is None and kind is not None:
         body = error_object(kind, message=message, status=status)
-    fields: dict[str, Any] = {"id": f"{job}-{seq}", "custom_id": custom_id, "line": line}
-    if original is not None:
-        fields["request"] = _embedded(original)
-    fields["response"] = {
-        "status_code": status,
-        "request_id": request_id,
-        "body": _embedded(body) if isinstance(body, bytes) else body,
-    }
-    fields["error"] = None if kind is None else {"code": kind.value, "message": message}
-    fields["meta"] = dict(zip(Meta._fields, meta, strict=True))
+    return _LINE % (
+        to_json(f"{job}-{seq}"),
+        to_json(custom_id),
+        line,
+        b"" if original is None else b',"request":' + _one_line(original),
+        status,
+        to_json(request_id),
+        _one_line(body) if isinstance(body, bytes) else to_json(body),
+        b"null" if kind is None else to_json({"code": kind.value, "message": message}),
+        meta if isinstance(meta, bytes) else to_json(meta._asdict()),
+    )
+
+
+def to_json(value: object) -> bytes:
+    """`value` as strict JSON; times in UTC end in Z."""
     try:
-        return orjson.dumps(fields, option=orjson.OPT_UTC_Z)
+        return orjson.dumps(value, option=orjson.OPT_UTC_Z)
     except TypeError:
-        return orjson.dumps(strict(fields), option=orjson.OPT_UTC_Z)
+        return orjson.dumps(strict(value), option=orjson.OPT_UTC_Z)
 
 
 def error_object(kind: ErrorKind, *, message: str, status: int) -> dict[str, Any]:
@@ -100,14 +123,14 @@ def strict(value: Any) -> Any:
     return value
 
 
-def _embedded(json: bytes) -> orjson.Fragment:
+def _one_line(json: bytes) -> bytes:
     """`json` as it stands: parsing and writing it again would cost more than the rest of the line.
 
     A line end can stand only between tokens there, where a blank is as good.
     """
     if b"\n" in json or b"\r" in json:
         json = json.replace(b"\r", b" ").replace(b"\n", b" ")
-    return orjson.Fragment(json)
+    return json
 
 
 def _to_float(value: int) -> float | None:

@@ -106,7 +106,7 @@ class Admission:
     def move(self, change: int) -> None:
         """The number of requests in the engine changed. From the engine's loop only."""
         self._in_flight += change
-        if change < 0:
+        if self._refused and change < 0:
             self._reopen()
 
     def reconcile(self, known: Container[str]) -> None:

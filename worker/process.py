@@ -219,17 +219,14 @@ class WorkerProcess:
     def _make_desk(self, engine: Engine, facts: EngineFacts, *, admission: Admission, keeper: Keeper) -> HintDesk:
         first_token = FirstToken(engine, tell=self._on_first_token)
 
-        def on_places(change: int) -> None:
-            first_token.asked()
-            admission.move(change)
-
         around = Surroundings(
             engine,
             WorkerIdentity(self._options.incarnation, facts),
             LoopClock(),
             random.Random(),
             first_wait_s=self._settings.retry_wait_s,
-            on_places=on_places,
+            on_asked=first_token.asked,
+            on_places=admission.move,
             on_cut=lambda: self._ending.note_cut(engine.steps()),
         )
         return HintDesk(

@@ -2,12 +2,12 @@
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import orjson
 
 from common.errors import ErrorKind
-from common.result_line import Meta, build_result_line
+from common.result_line import Meta, MetaTemplate, build_result_line, to_json
 from common.wire import MAX_RESULT_BYTES, MicroBatch, Request, Result
 from worker.engines.base import EngineFacts
 from worker.metrics import REQUEST_SECONDS
@@ -30,26 +30,43 @@ class ResultWriter:
         self, batch: MicroBatch, identity: WorkerIdentity, *, dlv: int, queue_s: float, started_at: datetime
     ) -> None:
         self._batch = batch
-        self._identity = identity
         self._dlv = dlv
-        self._queue_s = round(queue_s, 6)
-        self._started_at = started_at
-        self._log = RequestLog(batch.job)
+        self._meta = MetaTemplate(
+            Meta(
+                model=batch.model,
+                model_revision=identity.facts.revision,
+                model_digest=identity.facts.digest,
+                engine=identity.facts.name,
+                deliveries=dlv,
+                worker=identity.incarnation,
+                started_at=started_at,
+                queue_s=round(queue_s, 6),
+            )
+        )
+        self._log = RequestLog(batch.job, started_at=to_json(started_at))
 
-    def write(self, request: Request, verdict: Verdict, *, attempts: int, latency_s: float) -> Result:
-        """The result; `latency_s` goes from the first attempt to now."""
-        meta = self._meta(request, attempts=attempts, latency_s=latency_s)
-        line = self._line(request, verdict, meta)
+    def write(
+        self, request: Request, verdict: Verdict, *, attempts: int, latency_s: float, finished_at: bytes
+    ) -> Result:
+        """The result; `latency_s` goes from the first attempt to the last one's end, `finished_at` is JSON."""
+        meta = self._meta.render(
+            request_sha256=b'"%b"' % request_sha256(request.url, request.body).encode(),
+            attempts=attempts,
+            finished_at=finished_at,
+            latency_s=round(latency_s, 6),
+        )
+        line = self._line(request, verdict, meta, attempts)
         if len(line) > MAX_RESULT_BYTES:
             verdict = failed(ErrorKind.RESPONSE_TOO_LARGE, f"the result line has {len(line)} bytes")
-            line = self._line(request, verdict, meta)
+            line = self._line(request, verdict, meta, attempts)
+        kind = verdict.kind
         REQUEST_SECONDS.observe(latency_s)
-        self._log.note(request, meta, status=verdict.status, kind=verdict.kind)
+        self._log.note(request, status=verdict.status, kind=kind, attempts=attempts, finished_at=finished_at)
         return Result(
             request.seq,
             request.round,
             verdict.status,
-            "" if verdict.kind is None else verdict.kind.value,
+            "" if kind is None else kind.value,
             attempts,
             verdict.prompt_tokens,
             verdict.completion_tokens,
@@ -60,7 +77,7 @@ class ResultWriter:
         """Every result of this delivery is written."""
         self._log.flush()
 
-    def _line(self, request: Request, verdict: Verdict, meta: Meta) -> bytes:
+    def _line(self, request: Request, verdict: Verdict, meta: bytes, attempts: int) -> bytes:
         job = self._batch.job
         return build_result_line(
             job=job,
@@ -68,29 +85,12 @@ class ResultWriter:
             custom_id=request.custom_id,
             line=request.line,
             status=verdict.status,
-            request_id=f"{job}-{request.seq}-{self._dlv}-{meta.attempts}",
+            request_id=f"{job}-{request.seq}-{self._dlv}-{attempts}",
             body=verdict.body,
             kind=verdict.kind,
             message=verdict.message,
             meta=meta,
             original=request.original,
-        )
-
-    def _meta(self, request: Request, *, attempts: int, latency_s: float) -> Meta:
-        facts = self._identity.facts
-        return Meta(
-            model=self._batch.model,
-            model_revision=facts.revision,
-            model_digest=facts.digest,
-            engine=facts.name,
-            request_sha256=request_sha256(request.url, request.body),
-            attempts=attempts,
-            deliveries=self._dlv,
-            worker=self._identity.incarnation,
-            started_at=self._started_at,
-            finished_at=datetime.now(UTC),
-            queue_s=self._queue_s,
-            latency_s=round(latency_s, 6),
         )
 
 

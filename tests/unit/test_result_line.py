@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from common.errors import ErrorKind
-from common.result_line import Meta, build_result_line
+from common.result_line import Meta, MetaTemplate, build_result_line, to_json
 
 
 def strict_loads(line: bytes) -> Any:
@@ -88,3 +88,13 @@ def test_object_bodies_become_strict(bad: object, good: object) -> None:
 def test_message_with_a_lone_surrogate() -> None:
     result = strict_loads(build(status=400, kind=ErrorKind.REJECTED, message="\ud800!", body=b"{}"))
     assert result["error"]["message"] == "\ufffd!"
+
+
+@pytest.mark.parametrize("model", ["m", '100 %b "attempts":null', 'x","latency_s":null,"y":"%'])
+def test_the_template_gives_the_same_meta(model: str) -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    meta = Meta(model=model, worker="w%", deliveries=2, started_at=at, queue_s=0.25)
+    rendered = MetaTemplate(meta).render(request_sha256=b'"ab"', attempts=3, finished_at=to_json(at), latency_s=1e-6)
+    whole = meta._replace(request_sha256="ab", attempts=3, finished_at=at, latency_s=1e-6)
+    assert rendered == to_json(whole._asdict())
+    assert build(meta=rendered) == build(meta=whole)

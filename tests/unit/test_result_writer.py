@@ -23,7 +23,7 @@ def test_a_line_that_is_too_long_becomes_a_failure(excess: int) -> None:
     batch = make_batch(1)
     writer = ResultWriter(batch, WorkerIdentity("w", FACTS), dlv=1, queue_s=0.5, started_at=datetime.now(UTC))
     body = b'"' + b"x" * (MAX_RESULT_BYTES + excess) + b'"'
-    result = writer.write(batch.requests[0], Verdict(200, None, body), attempts=1, latency_s=1.0)
+    result = writer.write(batch.requests[0], Verdict(200, None, body), attempts=1, latency_s=1.0, finished_at=b'"now"')
     if excess < 0:
         assert result.status == 200
         return

@@ -5,11 +5,10 @@ and a body, exactly as `vllm serve` would. Everything in flight shares the engin
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """One response: HTTP status and the JSON body as the engine's bytes (UTF-8; not yet checked by us)."""
 
     status: int

@@ -7,8 +7,7 @@ how long its answer is and can write it. The answer repeats the text of the last
 import hashlib
 import itertools
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -45,8 +44,7 @@ class _Refused(Exception):
         self.answer = error_answer(status, kind, message, param=param)
 
 
-@dataclass(frozen=True, slots=True)
-class SimCall:
+class SimCall(NamedTuple):
     """One accepted call."""
 
     url: str
@@ -150,8 +148,9 @@ def _numbers_of(fields: dict[str, Any]) -> tuple[int | None, int]:
     """The limit of tokens and the number of choices; all numbers checked."""
     if fields.get("stream"):
         raise _Refused("stream is not supported in a batch", param="stream")
-    for name, value in fields.items():
-        if name in _BOUNDS and value is not None:
+    for name in _BOUNDS.keys() & fields.keys():
+        value = fields[name]
+        if value is not None:
             is_whole, low, high = _BOUNDS[name]
             is_number = isinstance(value, int if is_whole else (int, float)) and not isinstance(value, bool)
             if not is_number or not low <= value <= high:

@@ -25,6 +25,7 @@ from worker.engines.sim_tokens import TokenCount
 CALLS_VARIABLE = "BAKEHOUSE_SIM_CALLS"
 """A file to which every call adds a line `{"pid", "sha", "text"}`: hash of the body, text of the last message."""
 ANY_MODEL = "*"
+_STOPPED = "the simulated engine is stopped"
 
 
 class _Work:
@@ -95,7 +96,8 @@ class SimEngine:
 
     async def post(self, url: str, body: bytes) -> Answer:
         """Answer one call. Cancelling takes the request out at once. Raises `EngineDeadError` once stopped."""
-        await self.check_health()
+        if self._loop_task is None:
+            raise EngineDeadError(_STOPPED)
         call = read_call(url, body, served=self._served)
         if self._calls_path is not None:
             _count(self._calls_path, body, call)
@@ -129,7 +131,7 @@ class SimEngine:
     async def check_health(self) -> None:
         """Raises `EngineDeadError` before the start and after the stop. A hung engine looks healthy."""
         if self._loop_task is None:
-            raise EngineDeadError("the simulated engine is stopped")
+            raise EngineDeadError(_STOPPED)
 
     async def stop(self) -> None:
         """End; what is in flight gets `EngineDeadError`."""
@@ -139,7 +141,7 @@ class SimEngine:
             await asyncio.wait({task})
         for work in [*self._running, *self._waiting]:
             if not work.done.done():
-                work.done.set_exception(EngineDeadError("the simulated engine is stopped"))
+                work.done.set_exception(EngineDeadError(_STOPPED))
 
     async def _work(self, work: _Work) -> None:
         """Wait until `work` has had all its steps."""
@@ -201,7 +203,10 @@ class SimEngine:
             await asyncio.Event().wait()
 
     def _action(self, text: str) -> SimAction | None:
-        return next((pattern.action for pattern in self._patterns if pattern.text in text), None)
+        for pattern in self._patterns:
+            if pattern.text in text:
+                return pattern.action
+        return None
 
 
 def _count(path: Path, body: bytes, call: SimCall | Answer) -> None:
