@@ -73,6 +73,10 @@ class Settings(BaseSettings):
         0.2, ge=0, le=1, description="A job pauses when 5xx pass this share of at least 50 results. 1 = never."
     )
     priority: Priority = Field("normal", description="Order of hints among jobs.")
+    deadline: str | None = Field(
+        None, description="When all results of a new job are to be there: 07:00 (local, the next one), or ISO 8601."
+    )
+    gpu_hourly_cost: float | None = Field(None, ge=0, description="Of one GPU; unset: status shows no cost.")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

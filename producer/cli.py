@@ -144,12 +144,17 @@ def status(options: StatusOptions) -> None:
     """`producer status`."""
     from producer.status import read_status
     from producer.status_table import print_status
+    from producer.watch import watch
 
-    found = read_status(options.settings(), job=options.job)
+    settings = options.settings()
+    if options.watch:
+        watch(settings, job=options.job)
+        return
+    found = read_status(settings, job=options.job)
     if options.as_json:
-        print_json(found.to_json())
+        print_json(found.to_json(gpu_hourly_cost=settings.gpu_hourly_cost))
     else:
-        print_status(found, one=options.job is not None)
+        print_status(found, one=options.job is not None, gpu_hourly_cost=settings.gpu_hourly_cost)
 
 
 def targets(options: TargetsOptions) -> None:

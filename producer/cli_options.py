@@ -110,6 +110,9 @@ class InputOptions(PlaceOptions):
     priority: Annotated[Literal["high", "normal", "low"] | None, typer.Option(help="Among jobs; default normal.")] = (
         None
     )
+    deadline: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="All by then: 07:00 (local, the next one), or ISO 8601.")
+    ] = None
     fail_above: Annotated[
         float | None, typer.Option(help="Exit 0 while failed/total is at most this share; default 0.")
     ] = None
@@ -270,6 +273,10 @@ class StatusOptions(PlaceOptions):
     """`status`: one job, or all that are known."""
 
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Job id.")] = None
+    watch: Annotated[bool, typer.Option("--watch", help="Show it until it is over, every 2 s; Ctrl-C ends.")] = False
+    gpu_hourly_cost: Annotated[
+        float | None, typer.Option(metavar="COST", help="Of one GPU; each job's cost is shown by it.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

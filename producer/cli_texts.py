@@ -38,6 +38,9 @@ the same command gets the same input again from its beginning; `producer resume`
 
 * a fleet: `producer run requests.jsonl -o results.jsonl --redis-url redis://head:6379/0`
 
+* all results by the next seven o'clock; a coming miss is said early, with the workers that would avert it:
+  `producer run requests.jsonl -o results.jsonl --redis-url redis://head:6379/0 --deadline 07:00`
+
 * lines as they come, until none has for ten minutes:
   `producer run --follow requests.jsonl --engine sim --until-idle 10m`
 """,
@@ -129,10 +132,19 @@ or by `producer resume JOB`.
 )
 
 STATUS = Text(
-    """How jobs stand, and which workers are live: from any host that reaches Redis, else from the folder of jobs.""",
+    """How jobs stand, and which workers are live: from any host that reaches Redis, else from the folder of jobs.
+
+With --watch it stays and shows rate, expected end, margin to the deadline, workers, failures, last events, and by name
+what holds the job up; without a terminal a line a minute. --json has tokens, GPU seconds and tags of each job, and with
+--gpu-hourly-cost what it costs.
+""",
     """Examples:
 
 * `producer status`
+
+* on a terminal, until it is over: `producer status nightly-2026-11-30 --watch`
+
+* what each job has cost, for a program: `producer status --json --gpu-hourly-cost 2.50`
 
 * one job, for a program: `producer status nightly-2026-11-30 --json`
 """,

@@ -27,6 +27,7 @@ from producer.janitor import Janitor
 from producer.job import FencedError, Job
 from producer.job_directory import JobDirectory
 from producer.journal import Journal
+from producer.lookout import Lookout
 from producer.notice import Notice, withdraw
 from producer.outcome import Outcome, ended, exit_code_of
 from producer.output import Output
@@ -124,7 +125,9 @@ class Collector:
         self._figures = Figures(self._job, feeder=self._feeder, around=self._around, on_progress=self._on_progress)
         open_.callback(self._figures.clear)
         now_s = time.monotonic()
-        self._notice = Notice(self._job, now_s=now_s)
+        self._lookout = Lookout(self._job, feeder=self._feeder, around=self._around)
+        open_.callback(self._lookout.close)
+        self._notice = Notice(self._job, now_s=now_s, expects=self._lookout.fields)
         self._patience = Patience(
             give_up_after_s=self._settings.give_up_after_s,
             say=self._say,
@@ -189,8 +192,9 @@ class Collector:
             self._patience.progress(now_s=now_s)
         self._helm.hear(self._wish)
         self._take_course()
-        self._notice.renew(now_s=now_s)
         reason = self._find_reason()
+        self._lookout.look(reason, now_s=now_s)
+        self._notice.renew(now_s=now_s)
         self.wait_for(reason, now_s)
         is_close = reason is not None and not self._is_at_rest and not self._feeder.is_idle
         self._next_look_s = now_s + (min(WAITING_LOOK_S, self._settings.look_s) if is_close else self._settings.look_s)
@@ -274,6 +278,7 @@ class Collector:
         """The ordered file is whole and synced: note the end in the journal, then in Redis."""
         self._on_waiting("the ordered file is written anew" if self._journal.round else None)
         self._output.renew(self._journal)
+        self._lookout.count_usage(now_s=time.monotonic())
         counts, fail_above = self._journal.counts, self._directory.spec.fail_above
         course = end(self._journal.course)
         exit_code = exit_code_of(counts, fail_above=fail_above, cancelled=course.steering.cancelled)

@@ -30,12 +30,17 @@ class Counts:
     """Results that came again and were dropped."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    late: int = 0
+    """Results that came after the job's deadline."""
+    gpu_s: float = 0.0
+    """Seconds that GPUs worked for it."""
     failures: dict[str, int] = field(default_factory=dict)
     """`ErrorKind` value -> results."""
 
-    def add(self, results: Iterable[Result]) -> None:
-        """Count `results`, each journaled for the first time."""
+    def add(self, results: Iterable[Result], *, late: bool = False) -> None:
+        """Count `results`, each journaled for the first time; `late`: after the deadline."""
         for result in results:
+            self.late += late
             self.retried += max(0, result.attempts - 1)
             self.prompt_tokens += result.prompt_tokens
             self.completion_tokens += result.completion_tokens

@@ -29,6 +29,7 @@ START_S = 30.0
 """Reading back a window's append-only file takes a few seconds at most."""
 STOP_S = 10.0
 _SOCKET_PREFIX = "bakehouse-"
+_SOCKET = "valkey.sock"
 _FILES = "the files of the embedded Valkey"
 _LONGEST_SOCKET_PATH = 100
 """sockaddr_un holds 108 bytes."""
@@ -111,7 +112,7 @@ class EmbeddedServer:
     def _start_once(self) -> None:
         with writing_to(self._data, what=_FILES):
             self._data.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._socket = _make_socket_folder(self._former_folder()) / "valkey.sock"
+            self._socket = _make_socket_folder(self._former_folder()) / _SOCKET
             self._marker.write_text(str(self._socket.parent))
         with open(self._log_path, "ab", opener=private) as output:
             self._process = subprocess.Popen(
@@ -175,6 +176,15 @@ class EmbeddedServer:
         return folder if folder.name.startswith(_SOCKET_PREFIX) else None
 
 
+def socket_url(data: Path) -> str | None:
+    """Where the server with the files in `data` listens; None where none does."""
+    try:
+        socket = Path((data / "socket").read_text()) / _SOCKET
+    except OSError:
+        return None
+    return f"unix://{socket}" if socket.exists() else None
+
+
 def describe_end(code: int) -> str:
     """How a child ended, from its return code: `ended with code 3`, `was killed by SIGKILL`."""
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -205,7 +215,7 @@ def _make_socket_folder(former: Path | None) -> Path:
         except OSError:
             pass  # somebody else's by now
     folder = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX))
-    if len(os.fsencode(folder)) + len("/valkey.sock") <= _LONGEST_SOCKET_PATH:
+    if len(os.fsencode(folder)) + len("/" + _SOCKET) <= _LONGEST_SOCKET_PATH:
         return folder
     folder.rmdir()
     return Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir="/tmp"))

@@ -31,10 +31,14 @@ class Hints:
     def __init__(self, app: Celery, *, job: str, priority: Priority) -> None:
         self._app = app
         self._job = job
-        self._priority = PRIORITIES[priority]
+        self._own_priority = self._priority = PRIORITIES[priority]
         self._left_priority = LEFT_PRIORITIES[priority]
         self._connection: Connection | None = None
         self._producer: Producer | None = None
+
+    def hurry(self, is_urgent: bool) -> None:
+        """From now on hint as a job of high priority, or as the user said."""
+        self._priority = PRIORITIES["high"] if is_urgent else self._own_priority
 
     def send(self, batches: Iterable[OpenMicroBatch], *, route: Route, now_s: float, reason: str) -> None:
         """Hint each of `batches` in one round trip; notes it in them.

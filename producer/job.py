@@ -16,6 +16,7 @@ from producer.hints import Hints
 from producer.job_directory import JobDirectory
 from producer.journal import Journal
 from producer.payload import Payloads
+from producer.usage import Usage
 from producer.window import Window
 
 NO_LIMIT_BYTES = sys.maxsize
@@ -47,6 +48,7 @@ class Job:
         """As of the last look."""
         self.models = ModelChoice(directory.spec.model)
         self.estimates = Estimates()
+        self.usage = Usage(journal.counts.gpu_s)
         self.full = False
         """Whether Redis has no room for more offers, as of the last look or refusal."""
         self.headroom_bytes = NO_LIMIT_BYTES

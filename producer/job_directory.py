@@ -3,7 +3,8 @@
     JOBS/<job>/  job.json  journal.sqlite  lock  input/  output/  config/inference_config.yaml  logs/  quarantine/
 
 Folders have mode 0700 and files 0600. A folder appears under its name only when it is complete.
-A file `superseded` in it names the newer job that has taken over its output; `want` holds the newest wish left here.
+A file `superseded` in it names the newer job that has taken over its output; `want` holds the newest wish left here,
+`deadline` the moment by which all is to be done.
 """
 
 import os
@@ -49,6 +50,7 @@ class JobDirectory:
         self.lock_path = path / "lock"
         self.superseded_path = path / "superseded"
         self.want_path = path / "want"
+        self.deadline_path = path / "deadline"
 
     @classmethod
     def create(cls, jobs: Path, spec: JobSpec, *, settings: Settings, overwrite: bool = False) -> Self:

@@ -1,11 +1,14 @@
 """What the verbs about one job call: from their options to what the job came to."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from common.errors import ExitCode, RefusedError, StoppedError
 from common.settings import Settings
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
 from producer.copying import await_copied, copying, do_without_rest
+from producer.deadline import choose_deadline
+from producer.deadline_file import leave_deadline, read_deadline
 from producer.disk_need import saying_how_much
 from producer.input_file import STDIN
 from producer.job_directory import JobDirectory
@@ -105,6 +108,19 @@ def find_or_create(options: InputOptions, settings: Settings, show: Show) -> Job
     """The job that `options` ask for: the same one if it is there, unless --fresh. Raises `RefusedError`."""
     spec = make_spec(options, settings)
     same = None if options.fresh else JobDirectory.find_same(settings.jobs, spec)
+    kept = None if same is None else read_deadline(same.deadline_path)
+    deadline = choose_deadline(settings.deadline, kept=kept, now=datetime.now(UTC))
+    directory = _continue_or_create(options, settings, spec, same, show)
+    if deadline is not None:
+        if deadline != kept:
+            leave_deadline(directory.deadline_path, deadline)
+        show.say(f"job {directory.spec.job} is to be done by {deadline.at.astimezone():%Y-%m-%d %H:%M:%S %Z}")
+    return directory
+
+
+def _continue_or_create(
+    options: InputOptions, settings: Settings, spec: JobSpec, same: JobDirectory | None, show: Show
+) -> JobDirectory:
     if same is None:
         try:
             if not options.fresh and not options.overwrite:

@@ -6,6 +6,7 @@ is done with it. All writing happens in `with journal.writing():`, one synced co
 
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,7 @@ class Journal(JournalRounds):
         self.round, self.shown = checkpoint.round, checkpoint.shown
         self._out_bytes = checkpoint.out_bytes
         self._error_bytes = checkpoint.error_bytes
+        self.late_after_s: float | None = None  # the deadline, by the wall clock
         self.is_broken = False
         """Whether a transaction failed: `counts` and `frontier` are ahead of the file, so no other may follow it."""
 
@@ -154,7 +156,7 @@ class Journal(JournalRounds):
             f"INSERT INTO {'renewed' if self.round else 'pending'} VALUES (?, ?, ?)",
             [(result.seq, result.status != 200, result.line) for result in fresh],
         )
-        self.counts.add(fresh)
+        self.counts.add(fresh, late=self.late_after_s is not None and time.time() > self.late_after_s)
         self.counts.duplicates += repeated
         return fresh
 

@@ -4,7 +4,7 @@ Copies of what the journal has, written under the collector's epoch alone, so th
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import orjson
@@ -30,8 +30,10 @@ log = get_logger(__name__)
 class Notice:
     """Keeps one job's `info` up to date."""
 
-    def __init__(self, job: Job, *, now_s: float) -> None:
+    def __init__(self, job: Job, *, now_s: float, expects: Callable[[], Mapping[str, object]] = dict) -> None:
+        """`expects`: what the collector expects of the job, as fields of `info`."""
         self._job = job
+        self._expects = expects
         self._seen = 0
         self._refreshed_s = now_s
 
@@ -41,7 +43,8 @@ class Notice:
         note(job.client, keys.JOBS, {job.id: manifest_of(job)})
         self._seen += 1
         seen = f"{job.journal.epoch}.{self._seen}"
-        job.claims.amend(job.id, epoch=job.journal.epoch, fields={"seen": seen, **fields_of(job.journal.counts)})
+        said = {**fields_of(job.journal.counts), **self._expects()}
+        job.claims.amend(job.id, epoch=job.journal.epoch, fields={"seen": seen, **said})
         if now_s - self._refreshed_s >= REFRESH_S:
             job.claims.refresh(job.id, list(job.window.open))
             self._refreshed_s = now_s
@@ -61,6 +64,8 @@ def fields_of(counts: Counts) -> dict[str, object]:
         "duplicates": counts.duplicates,
         "prompt_tokens": counts.prompt_tokens,
         "completion_tokens": counts.completion_tokens,
+        "late": counts.late,
+        "gpu_s": counts.gpu_s,
         "failures": orjson.dumps(counts.failures).decode(),
     }
 

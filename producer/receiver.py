@@ -151,6 +151,7 @@ class Receiver:
             self._quarantine(entry, error)
             return None
         self._job.window.note_size(len(entry.blob), len(results))
+        self._job.usage.note(results)
         return Arrived(entry.id, results, len(entry.blob))
 
     def _check(self, entry: Entry, results: list[Result]) -> None:

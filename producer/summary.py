@@ -52,6 +52,8 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     again = {"retried": counts.retried, "redelivered": counts.redelivered, "duplicates": counts.duplicates}
     if any(again.values()):
         lines.append(("again", ", ".join(f"{number:,} {name}" for name, number in again.items() if number)))
+    if counts.late:
+        lines.append(("late", f"{counts.late:,} results after the deadline"))
     if summary.elapsed_s:
         lines.append(("time", describe_duration(summary.elapsed_s)))
     return lines

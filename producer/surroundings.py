@@ -16,21 +16,25 @@ class Surroundings:
         self._job = job
         self._jobs = LiveJobs(job.id)
         self.limits = Limits(0, 0)
+        self.live_jobs = 1
+        self.memory_share: float | None = None
+        """Of the server's maxmemory that is used; None: it has none."""
 
     def refresh(self, *, now_s: float) -> None:
         """Read everything anew. Raises `redis.RedisError`."""
         job, client = self._job, self._job.client
         job.meet(read_fleet(client))
         memory = client.info("memory")
-        live_jobs = self._jobs.count(client, now_s=now_s)
+        self.live_jobs = self._jobs.count(client, now_s=now_s)
         most, used = memory.get("maxmemory", 0) * FULL_SHARE, memory["used_memory"]
+        self.memory_share = FULL_SHARE * used / most if most else None
         job.full = 0 < most < used
-        job.headroom_bytes = int(most - used) // live_jobs if most else NO_LIMIT_BYTES
+        job.headroom_bytes = int(most - used) // self.live_jobs if most else NO_LIMIT_BYTES
         self.limits = limits_for(
             window_requests=job.settings.window_requests,
             window_bytes=job.settings.window_bytes,
             capacity=job.fleet.capacity(),
-            live_jobs=live_jobs,
+            live_jobs=self.live_jobs,
             max_concurrency=job.spec.max_concurrency,
         )
         metrics.LIVE_WORKERS.set(len(job.fleet.workers))

@@ -38,6 +38,7 @@ from worker.runner import Surroundings
 from worker.start_phases import FirstToken, StartPhases
 from worker.target import LOOK_S, TargetPolicy
 from worker.tasks import HintDesk, register_task
+from worker.throughput import Throughput
 from worker.watchdog import Limits, Watchdog
 
 ENGINE_STOP_S = 12.0
@@ -160,6 +161,7 @@ class WorkerProcess:
         watchdog = self._make_watchdog(engine, facts, admission, keeper)
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
+        throughput = Throughput()
         self._phases.end("consumer")
         self._tell_phases(Event.WORKER_READY)
         self._presence.ready(
@@ -169,6 +171,7 @@ class WorkerProcess:
                 "in_flight": admission.in_flight,
                 "results": keeper.published,
                 "idle_s": int(watchdog.idle_s()),
+                **throughput.fields(tokens=keeper.tokens, busy_s=watchdog.busy_s, now_s=time.monotonic()),
             },
         )
         self._keep_target(engine, policy, admission)

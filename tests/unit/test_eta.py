@@ -5,47 +5,46 @@ import pytest
 from producer.eta import SETTLED_RESULTS, SETTLED_S, Forecast, Forecaster
 
 
-def live(
-    forecaster: Forecaster, *, seconds: int, per_s: float, workers: int, start: Forecast | None = None
-) -> Forecast:
-    """Let a job of 10,000 requests go on for so long at so many results a second of each worker."""
-    done = 10_000 - start.left if start else 0
-    began = live.now
-    forecast = start or Forecast(10_000)
-    for second in range(1, seconds + 1):
-        now_done = done + round(second * per_s * workers)
-        forecast = forecaster.look(
-            done=now_done, tokens=10 * now_done, left=10_000 - now_done, workers=workers, now_s=began + second
-        )
-    live.now = began + seconds
-    return forecast
+class Life:
+    """A job of 10,000 requests, looked at every second."""
 
+    def __init__(self) -> None:
+        self._forecaster = Forecaster()
+        self._now_s = 0.0
+        self._done = 0.0
 
-live.now = 0.0  # type: ignore[attr-defined]
+    def go_on(self, *, seconds: int, per_s: float, workers: int) -> Forecast:
+        """For so long at so many results a second of each worker."""
+        for _ in range(seconds):
+            self._now_s += 1
+            self._done += per_s * workers
+            done = round(self._done)
+            forecast = self._forecaster.look(
+                done=done, tokens=10 * done, left=10_000 - done, workers=workers, now_s=self._now_s
+            )
+        return forecast
 
 
 def test_a_steady_pace_is_told() -> None:
-    forecast = live(Forecaster(), seconds=100, per_s=10, workers=2)
+    forecast = Life().go_on(seconds=100, per_s=10, workers=2)
     assert forecast.left_s == pytest.approx(8_000 / 20, rel=0.01)
-    assert (forecast.results_per_s, forecast.tokens_per_s) == (
-        pytest.approx(20, rel=0.01),
-        pytest.approx(200, rel=0.01),
-    )
+    assert forecast.results_per_s == pytest.approx(20, rel=0.01)
+    assert forecast.tokens_per_s == pytest.approx(200, rel=0.01)
     assert forecast.per_worker_per_s == pytest.approx(10, rel=0.01)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_that_leave_or_join_count_at_once(workers: int) -> None:
-    forecaster = Forecaster()
-    before = live(forecaster, seconds=100, per_s=10, workers=2)
-    after = live(forecaster, seconds=1, per_s=10, workers=workers, start=before)
+    life = Life()
+    life.go_on(seconds=100, per_s=10, workers=2)
+    after = life.go_on(seconds=1, per_s=10, workers=workers)
     assert after.left_s == pytest.approx(after.left / (10 * workers), rel=0.03)
 
 
 def test_a_pace_that_changes_is_noticed() -> None:
-    forecaster = Forecaster()
-    before = live(forecaster, seconds=60, per_s=10, workers=2)
-    after = live(forecaster, seconds=60, per_s=2, workers=2, start=before)
+    life = Life()
+    life.go_on(seconds=60, per_s=10, workers=2)
+    after = life.go_on(seconds=60, per_s=2, workers=2)
     assert after.per_worker_per_s == pytest.approx(2, rel=0.05)
 
 
