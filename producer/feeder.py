@@ -171,18 +171,18 @@ class Feeder:
         exhausted = self._intake.exhausted
         if exhausted or ahead.is_full(rows) or (self._is_old() and len(self._waiting) <= rows):
             self._plan(ahead.let_go(places=capacity if exhausted else None), capacity=capacity, most=most)
-            self._get_ready(self._planner.flush())
+            self._get_ready(self._planner.flush(), capacity=capacity, most=most)
 
     def _plan(self, lines: Iterable[InputLine], *, capacity: int, most: int) -> None:
         """Give lines to the planner; full micro-batches get ready."""
         for line in lines:
-            if full := self._planner.add(line):
-                self._get_ready(full)
-                self._planner.size = self._size(capacity, most=most)
+            self._get_ready(self._planner.add(line), capacity=capacity, most=most)
 
-    def _get_ready(self, batches: list[list[InputLine]]) -> None:
-        self._ready += batches
-        self._ready_rows += sum(map(len, batches))
+    def _get_ready(self, batches: Iterable[list[InputLine]], *, capacity: int, most: int) -> None:
+        for batch in batches:
+            self._ready.append(batch)
+            self._ready_rows += len(batch)
+            self._planner.size = self._size(capacity, most=most)
 
     def _size(self, capacity: int, *, most: int) -> int:
         """Requests a micro-batch, at most `most`: smaller when little is left behind it, as far as that is known.

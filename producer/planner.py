@@ -41,9 +41,10 @@ class Planner:
             done.extend(self._take(key))
         return done
 
-    def flush(self) -> list[list[InputLine]]:
-        """All that waits, as micro-batches; nothing waits afterwards."""
-        return [batch for key in list(self._open) for batch in self._take(key)]
+    def flush(self) -> Iterator[list[InputLine]]:
+        """All that waits, as micro-batches, each of the size that is wanted then; nothing waits afterwards."""
+        while self._open:
+            yield from self._take(next(iter(self._open)))
 
     def waiting(self) -> int:
         """Requests taken and not yet given out."""
@@ -52,8 +53,10 @@ class Planner:
     def _take(self, key: _Key) -> Iterator[list[InputLine]]:
         lines = self._open.pop(key)
         del self._open_tokens[key]
-        size = max(1, self.size)
-        return (lines[start : start + size] for start in range(0, len(lines), size))
+        while lines:
+            size = max(1, self.size)
+            yield lines[:size]
+            lines = lines[size:]
 
 
 def size_for(remaining: int, capacity: int, default: int, *, workers: int = 1) -> int:

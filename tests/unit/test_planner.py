@@ -33,9 +33,9 @@ def test_every_request_once_in_order_within_bounds(requests: list[tuple[str, int
         assert all(len(batch) <= planner.size for batch in full)
         batches += full
         assert planner.waiting() == number + 1 - sum(map(len, batches))
-    last = planner.flush()
+    last = list(planner.flush())
     assert all(len(batch) <= planner.size for batch in last)
-    assert planner.flush() == []
+    assert list(planner.flush()) == []
     given_out: dict[str, list[InputLine]] = defaultdict(list)
     for batch in batches + last:
         assert batch
@@ -50,7 +50,7 @@ def test_full_micro_batches_go_at_once() -> None:
     lines = [make_line(number) for number in range(7)]
     given_out = [planner.add(line) for line in lines]
     assert given_out == [[], [], [lines[:3]], [], [], [lines[3:6]], []]
-    assert planner.flush() == [lines[6:]]
+    assert list(planner.flush()) == [lines[6:]]
 
 
 def test_a_request_above_the_tokens_travels_alone() -> None:
@@ -84,3 +84,28 @@ def test_size_stays_within_one_and_default(remaining: int, capacity: int, defaul
     size = size_for(remaining, capacity, default)
     assert 1 <= size <= default
     assert size <= size_for(remaining + 1, capacity, default)
+
+
+def test_what_is_flushed_follows_the_size() -> None:
+    planner = Planner(size=10, tokens=TOKENS)
+    lines = [make_line(number) for number in range(7)]
+    assert [planner.add(line) for line in lines] == [[]] * 7
+    sizes = iter([3, 2, 1, 1])
+    flushed = []
+    planner.size = next(sizes)
+    for batch in planner.flush():
+        flushed.append(batch)
+        planner.size = next(sizes, 9)
+    assert flushed == [lines[:3], lines[3:5], lines[5:6], lines[6:]]
+
+
+def test_endpoints_of_a_model_travel_apart_where_asked() -> None:
+    chat, text = make_line(0), make_line(1)._replace(url="/v1/chat/completions")
+    assert list(_with(chat, text, by_endpoint=True).flush()) == [[chat], [text]]
+    assert list(_with(chat, text, by_endpoint=False).flush()) == [[chat, text]]
+
+
+def _with(*lines: InputLine, by_endpoint: bool) -> Planner:
+    planner = Planner(size=10, tokens=TOKENS, by_endpoint=by_endpoint)
+    assert [planner.add(line) for line in lines] == [[]] * len(lines)
+    return planner
