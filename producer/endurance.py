@@ -44,7 +44,9 @@ class Sufferer(Protocol):
 class Endurance:
     """What one collector bears of its Redis; while entered, the probes of the metrics port see how its steps go."""
 
-    def __init__(self, directory: JobDirectory, *, settings: Settings, sufferer: Sufferer) -> None:
+    def __init__(
+        self, directory: JobDirectory, *, settings: Settings, sufferer: Sufferer, pulse: Pulse | None = None
+    ) -> None:
         self._directory = directory
         self._settings = settings
         self._sufferer = sufferer
@@ -52,7 +54,7 @@ class Endurance:
         """Steps that failed since the last one that did not."""
         self._refused_s: float | None = None
         """Since when Redis has refused every write."""
-        self._pulse = Pulse()
+        self._pulse = pulse or Pulse()
 
     def __enter__(self) -> Self:
         self._pulse.__enter__()

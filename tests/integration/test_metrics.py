@@ -2,17 +2,15 @@
 
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import psutil
 import pytest
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from common.errors import ErrorKind, RefusedError
 from common.exposition import OUTCOMES, serve
+from tests import scraping
 
 SERVING = """
 import sys, {module}
@@ -73,14 +71,6 @@ class Serving:
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and body of GET `path`."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
     def clear(self, flag: str) -> None:
         """Make one of the two probes say no."""
         assert self.process.stdin is not None
@@ -89,10 +79,13 @@ class Serving:
         self.process.stdin.flush()
         assert self.process.stdout.readline() == "set\n"
 
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of GET `path`."""
+        return scraping.get(self.port, path)
+
     def families(self) -> dict[str, Metric]:
-        """Our metrics by name, as Prometheus' own parser reads them."""
-        read = text_string_to_metric_families(self.get("/metrics")[1])
-        return {family.name: family for family in read if family.name.startswith("bakehouse_")}
+        """Our metrics by name."""
+        return scraping.families(self.port)
 
     def stop(self) -> None:
         """End it."""
