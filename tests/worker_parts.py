@@ -21,6 +21,7 @@ from worker.engines.base import EngineFacts
 from worker.engines.sim_engine import SimEngine
 from worker.keeper import Keeper
 from worker.outage import Outage
+from worker.outcome import Outcome
 from worker.result_writer import WorkerIdentity
 from worker.runner import Surroundings
 from worker.tasks import HintDesk
@@ -117,8 +118,8 @@ class WorkerParts:
         self._pool = ThreadPoolExecutor(max_workers=16)
         self._numbers = iter(range(1_000_000))
 
-    def take(self, mb: int = 0) -> "Future[bool]":
-        """Hand in a hint for micro-batch `mb`; the future says whether the hint is done with."""
+    def take(self, mb: int = 0) -> "Future[Outcome | None]":
+        """Hand in a hint for micro-batch `mb`; the future says what it came to, None if it is handed back."""
         name = f"message-{next(self._numbers)}"
         self.admission.received(name, 1)
         return self._pool.submit(self.desk.take, name, queue=queue("*"), version=WIRE_VERSION, job=JOB, mb=mb)

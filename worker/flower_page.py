@@ -1,7 +1,8 @@
 """Flower on the fleet, by one command: micro-batches as they pass the workers, beside a line's way.
 
-A row is one hint, shown as `job=... mb=17 n=32`: no prompt, no answer ever reaches it. While Flower runs, workers send
-events, which costs about a quarter of their message rate; when it ends, they fall silent by themselves.
+A row is one hint, shown as `job=... mb=17 n=32`, its result as `results=32 errors=0 tokens=512`: no prompt and no
+answer ever reaches it. While Flower runs, workers send events, which costs about a quarter of their message rate; when
+it ends, they fall silent by themselves.
 """
 
 import importlib.util
@@ -17,9 +18,9 @@ PORT = 5555
 LOOPBACK = "127.0.0.1"
 MAX_TASKS = 10_000
 """About 5 KB each; Flower's own default of 100,000 would grow to half a gigabyte."""
-OFFLINE_WORKERS_S = 3_600
-"""A worker's name ends with its life, so the names of the dead are dropped after an hour."""
-COLUMNS = "args,state,received,started,runtime,worker,uuid"
+OFFLINE_WORKERS_S = 120
+"""A worker's name ends with its life, so the dead leave the list: long enough after to be seen."""
+COLUMNS = "args,state,result,received,runtime,worker,uuid"
 READ_ONLY_FLAGS = (
     "--read_only",
     f"--max_tasks={MAX_TASKS}",
@@ -52,6 +53,7 @@ def run_flower(
         raise RefusedError("--basic-auth is not USER:PASSWORD")
     login = [] if basic_auth is None else [f"--basic_auth={basic_auth}"]
     where = [f"--address={host}", f"--port={port}"]
+    _close_metrics()
     try:
         make_app(settings).start(["flower", *where, *READ_ONLY_FLAGS, *login, *flags])
     except OSError as error:
@@ -60,6 +62,14 @@ def run_flower(
             where=f"{host}:{port} on {redact(redis_url(settings))}",
             do="give another --port",
         ) from error
+
+
+def _close_metrics() -> None:
+    """Let Flower's metrics ask for the login too: it leaves them open to everybody (flower#1342)."""
+    from flower.views.monitor import Metrics
+    from tornado.web import authenticated
+
+    Metrics.get = authenticated(Metrics.get)
 
 
 def _is_loopback(host: str) -> bool:

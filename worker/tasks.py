@@ -27,6 +27,7 @@ from worker.keeper import Keeper
 from worker.metrics import CLAIMS
 from worker.options import EXIT_DIED
 from worker.outage import Outage
+from worker.outcome import Outcome
 from worker.runner import MicroBatchRun, Surroundings
 from worker.solitude import Solitude
 
@@ -68,36 +69,37 @@ class HintDesk:
             before_arming=before_arming,
         )
 
-    def take(self, message_id: str, *, queue: str, version: int, job: str, mb: int) -> bool:
-        """Do what the hint says. False: it is to be handed back, since this worker leaves, or a suspect has it.
+    def take(self, message_id: str, *, queue: str, version: int, job: str, mb: int) -> Outcome | None:
+        """Do what the hint says. None: it is to be handed back, since this worker leaves, or a suspect has it.
 
         Raises what the engine raises, but for `EngineDeadError`, which ends this process.
         """
         try:
             if self._ending.is_leaving or self._solitude.is_taken:
                 log.info(Event.HINT_RETURNED, job=job, mb=mb)
-                return False
+                return None
             if version != WIRE_VERSION:
-                log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=f"wire version {version}")
-                return True
+                reason = f"wire version {version}"
+                log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=reason)
+                return Outcome(reason=reason)
             return self._work(message_id, job=job, mb=mb, model=self._model_of(queue))
         finally:
             self._admission.begun(message_id)
 
-    def _work(self, message_id: str, *, job: str, mb: int, model: str) -> bool:
+    def _work(self, message_id: str, *, job: str, mb: int, model: str) -> Outcome | None:
         token = secrets.token_hex(16)
         claimed = self._claim(job, mb, token=token, model=model)
         if claimed is None or claimed.z is None:
-            return True
+            return Outcome(reason="Redis is away" if claimed is None else claimed.answer)
         batch = self._unpack(claimed.z, job=job, mb=mb, token=token)
         if batch is None:
-            return True
+            return Outcome(reason="unreadable")
         hold, run = self._begin(batch, claimed, token=token, model=model)
         if batch.kind == "solo":
             return self._run_alone(hold, run, message_id)
         return self._run_and_settle(hold, run, message_id)
 
-    def _run_alone(self, hold: Hold, run: MicroBatchRun, message_id: str) -> bool:
+    def _run_alone(self, hold: Hold, run: MicroBatchRun, message_id: str) -> Outcome | None:
         """A suspect runs in an empty engine or not at all; then the next one, before others come in."""
         with self._admission.held_back():
             self._admission.begun(message_id)
@@ -112,7 +114,7 @@ class HintDesk:
                 self._solitude.await_next()
         return done
 
-    def _run_and_settle(self, hold: Hold, run: MicroBatchRun, message_id: str) -> bool:
+    def _run_and_settle(self, hold: Hold, run: MicroBatchRun, message_id: str) -> Outcome | None:
         try:
             self._run(run, message_id)
             settled = self._keeper.settle(hold)
@@ -120,7 +122,7 @@ class HintDesk:
             self._keeper.discard(hold)
         if not settled and self._outage.lasted_s():
             self._ending.left_something = True
-        return settled or not self._ending.is_leaving
+        return Outcome(hold.results.values()) if settled or not self._ending.is_leaving else None
 
     def _run(self, run: MicroBatchRun, message_id: str) -> None:
         try:
@@ -191,15 +193,16 @@ class HintDesk:
 def register_task(app: Celery, desk: HintDesk, ending: Ending) -> None:
     """Make `desk` answer the hints that `app` receives."""
 
-    def run_micro_batch(self: Any, version: int, job: str, mb: int, _requests: int) -> None:
+    def run_micro_batch(self: Any, version: int, job: str, mb: int, _requests: int) -> Outcome:
         try:
             queue = self.request.delivery_info["routing_key"]
             done = desk.take(self.request.id, queue=queue, version=version, job=job, mb=mb)
         except Exception as error:
             ending.die(EXIT_DIED, event=Event.WORKER_DIED, reason=f"{type(error).__name__}: {error}")
-        if not done:
+        if done is None:
             if ending.is_leaving:  # kombu puts it at the tail of its priority, behind the whole window
                 self.request.properties["priority"] = REDELIVERY_PRIORITY
             raise Reject("the worker leaves, or has a suspect alone", requeue=True)
+        return done
 
     app.task(run_micro_batch, name=TASK_NAME, bind=True, acks_late=True, ignore_result=True, max_retries=0)

@@ -1,151 +1,153 @@
-"""Flower on a real job: rows a person can read, and no word of a prompt or an answer on any page."""
+"""Flower on a real job: rows a person can read, a list of who lives, and no word of a prompt on any page."""
 
-import base64
-import html
-import json
+import os
 import re
-import shutil
-import subprocess
-import urllib.error
-import urllib.request
+import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from flower.urls import handlers
 
-from tests.processes import read_results, run_producer, started, started_worker, worker_command
-from tests.prometheus_server import free_port
+from common.broker import TASK_NAME, make_app
+from common.settings import Settings
+from tests.browser import needs_browser, opened_browser
+from tests.flower_pages import ROW, ROWS, SECRET, SIMULATED, TOKENS, WATCHED, Pages, started_flower, watched_job
+from tests.processes import memory_of, started_worker
 from tests.servers import Server
 from tests.waiting import wait_until
 
-ROWS = 240
-SECRET = "XYLOPHONE"
-"""Stands in every prompt, and so in every answer: the simulated engine repeats what it is asked."""
-LOGIN = "cook:oven"
-WATCHED = "watched"
-ROW = re.compile(r"job=(\S+) mb=(\d+) n=(\d+)")
-CHROMIUM = (
-    *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--virtual-time-budget=8000",
-)
-
-
-class Pages:
-    """Flower's pages and its API."""
-
-    def __init__(self, port: int) -> None:
-        self.address = f"127.0.0.1:{port}"
-
-    def get(self, path: str, *, login: str | None = LOGIN) -> str:
-        """The body of GET `path`."""
-        request = urllib.request.Request(f"http://{self.address}{path}")
-        if login is not None:
-            request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return str(answer.read().decode())
-
-    def status(self, path: str, *, login: str | None = LOGIN, method: str = "GET") -> int:
-        """The status of a call."""
-        request = urllib.request.Request(f"http://{self.address}{path}", method=method)
-        if login is not None:
-            request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return 0
-
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        """What its API knows of tasks."""
-        return dict(json.loads(self.get("/api/tasks")))
-
-    def rendered(self, path: str, profile: Path) -> str:
-        """The text of a page as a browser shows it, scripts run."""
-        ended = subprocess.run(
-            [*CHROMIUM, f"--user-data-dir={profile}", "--dump-dom", f"http://{LOGIN}@{self.address}{path}"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        return html.unescape(re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<(script|style).*?</\1>", " ", ended.stdout)))
+FORGET_S = 6
+KEPT = 500
+TASK_BYTES = 5_000
+"""What Flower needs for each task that it keeps."""
+RESULT = re.compile(r"results=(\d+) errors=(\d+) tokens=(\d+)")
 
 
 @pytest.fixture(scope="module")
 def pages(valkey_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
-    """Flower after a whole job that it watched. Those before it only last until Flower has turned events on."""
+    """Flower after a job that it watched; it forgets the dead sooner than by default."""
     valkey_server.client().flushall(asynchronous=False)
-    tmp = tmp_path_factory.mktemp("flower")
-    pages = Pages(free_port())
-    port = pages.address.rpartition(":")[2]
-    lines = [
-        {"custom_id": f"r{n}", "messages": [{"role": "user", "content": f"{SECRET} {n}"}], "max_tokens": 4}
-        for n in range(ROWS)
-    ]
-    (tmp / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    simulated = ("--engine", "sim", "--sim-seconds", "0.02", "--sim-places", "8")
-    run = ("run", tmp / "in.jsonl", "--redis-url", valkey_server.url, "--jobs", tmp / "jobs", "--batch-size", 8)
-    flower = worker_command("flower", "--redis-url", valkey_server.url, "--port", port, "--basic-auth", LOGIN)
-    with (
-        started_worker(valkey_server, *simulated, log=tmp / "worker.log"),
-        started(flower, log=tmp / "flower.log") as process,
-    ):
-        why = f"Flower's log: {tmp / 'flower.log'}"
-        wait_until(lambda: process.poll() is not None or pages.status("/") == 200, timeout_s=30, description=why)
-        earlier = (run_producer(*run, "--fresh").returncode for _ in range(12))
-        wait_until(lambda: next(earlier) == 0 and pages.tasks(), timeout_s=60, description=why)
-        ended = run_producer(*run, "--job-id", WATCHED, "-o", tmp / "out.jsonl")
-        assert ended.returncode == 0, ended.stderr[-2000:]
-        assert SECRET in json.dumps(read_results(tmp / "out.jsonl")[0]["response"])
-        wait_until(lambda: requests_seen(pages) == ROWS, timeout_s=20, description=f"every micro-batch; {why}")
+    folder = tmp_path_factory.mktemp("flower")
+    with watched_job(valkey_server, folder, f"--purge_offline_workers={FORGET_S}") as pages:
         yield pages
 
 
-def whole_rows(pages: Pages) -> list[dict[str, Any]]:
-    """Tasks that Flower saw from their start; of those under way when events were turned on it knows the end only."""
-    return [task for task in pages.tasks().values() if task["received"] is not None]
-
-
-def requests_seen(pages: Pages) -> int:
-    """Requests in the finished rows of the watched job, each micro-batch once."""
-    rows = (ROW.fullmatch(task["args"]) for task in whole_rows(pages) if task["state"] == "SUCCESS")
-    sizes = {int(row[2]): int(row[3]) for row in rows if row and row[1] == WATCHED}
-    return sum(sizes.values())
+def addresses(pages: Pages) -> list[str]:
+    """Every page and every answer of its API that tells of tasks or workers."""
+    task = pages.tasks()[0]
+    read = ["/", "/workers", "/tasks", f"/task/{task['uuid']}", "/broker", f"/worker/{task['worker']}", "/metrics"]
+    asked = ["/api/tasks", "/api/workers?refresh=1", f"/api/task/info/{task['uuid']}", "/api/task/types"]
+    return read + asked
 
 
 def test_rows_name_job_micro_batch_and_size(pages: Pages) -> None:
-    tasks = whole_rows(pages)
+    tasks = pages.tasks()
     assert [task["args"] for task in tasks if not ROW.fullmatch(task["args"])] == []
     assert sum(f"job={WATCHED} " in task["args"] for task in tasks) >= ROWS // 8
-    assert {task["name"] for task in tasks} == {"bakehouse.run_micro_batch"}
+    assert {task["name"] for task in tasks} == {TASK_NAME}
 
 
-def test_no_page_tells_a_prompt(pages: Pages) -> None:
-    task = whole_rows(pages)[0]
-    identifier = task["uuid"]
-    paths = ["/", "/tasks", f"/task/{identifier}", "/broker", f"/worker/{task['worker']}", "/metrics"]
-    paths += ["/api/tasks", "/api/workers?refresh=1", f"/api/task/info/{identifier}"]
-    texts = {path: pages.get(path) for path in paths}
+def test_results_are_counts_and_tokens(pages: Pages) -> None:
+    results = {task["args"]: task["result"] for task in pages.tasks() if f"job={WATCHED} " in task["args"]}
+    counts = [tuple(map(int, found.groups())) for found in map(RESULT.fullmatch, results.values()) if found]
+    assert len(counts) == len(results)
+    assert tuple(map(sum, zip(*counts, strict=True))) == (ROWS, 0, ROWS * TOKENS)
+
+
+def test_workers_are_named_by_host_and_gpu(pages: Pages) -> None:
+    assert [re.fullmatch(rf"{socket.gethostname()}-cpu0-[0-9a-f]{{8}}@.+", name) for name in pages.workers()] != [None]
+
+
+def test_no_page_and_no_log_tells_a_prompt(pages: Pages) -> None:
+    texts = {address: pages.get(address) for address in addresses(pages)}
+    texts |= {log.name: log.read_text() for log in pages.folder.glob("*.log")}
     assert all(texts.values())
-    assert "mb=" in texts[f"/task/{identifier}"]
-    assert [path for path, text in texts.items() if SECRET in text] == []
+    assert "mb=" in texts[f"/task/{pages.tasks()[0]['uuid']}"]
+    assert [place for place, text in texts.items() if SECRET in text] == []
 
 
-def test_a_login_is_needed_and_nothing_can_be_changed(pages: Pages) -> None:
-    assert pages.status("/tasks", login=None) == 401
-    assert pages.status("/api/tasks", login="cook:wrong") == 401
-    worker = whole_rows(pages)[0]["worker"]
-    assert pages.status(f"/api/worker/shutdown/{worker}", method="POST") in (403, 405)
+def test_nothing_is_told_without_the_login(pages: Pages) -> None:
+    assert {pages.status(address, login=None) for address in addresses(pages)} == {401}
+    assert {pages.status(address, login="cook:wrong") for address in addresses(pages)} == {401}
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed (Debian: apt-get install chromium)")
+def test_nothing_can_be_changed(pages: Pages) -> None:
+    names = {"worker": pages.tasks()[0]["worker"], "task": TASK_NAME}
+    commands = [
+        pattern.replace("(.+)", names["worker" if "/worker/" in pattern else "task"])
+        for pattern, handler in (handler[:2] for handler in handlers if isinstance(handler, tuple))
+        if pattern.startswith("/api/") and "post" in vars(handler)
+    ]
+    assert len(commands) >= 14
+    assert {command: pages.status(command, method="POST") for command in commands} == dict.fromkeys(commands, 403)
+    assert pages.workers()[names["worker"]]
+
+
+def test_the_dead_leave_the_list(pages: Pages, valkey_server: Server, tmp_path: Path) -> None:
+    before = set(pages.workers())
+    with started_worker(valkey_server, *SIMULATED, log=tmp_path / "worker.log") as node:
+        wait_until(lambda: len(pages.workers()) > len(before), timeout_s=30, description="Flower lists the new worker")
+        (name,) = set(pages.workers()) - before
+        os.kill(node.pid, signal.SIGKILL)
+        died = time.monotonic()
+        wait_until(lambda: name not in pages.workers(), timeout_s=60, description="the dead worker leaves the list")
+    assert time.monotonic() - died >= FORGET_S / 2
+    assert set(pages.workers()) == before
+
+
+def test_memory_is_bounded(own_server: Server, tmp_path: Path) -> None:
+    with started_flower(own_server, tmp_path, f"--max_tasks={KEPT}") as pages:
+        send_tasks(own_server, range(KEPT))
+        wait_until(lambda: len(pages.tasks()) == KEPT, timeout_s=60, description="Flower has as many as it keeps")
+        full = memory_of(pages.pid).bytes
+        send_tasks(own_server, range(KEPT, 9 * KEPT))
+        wait_until(
+            lambda: any(f" mb={9 * KEPT - 1} " in task["args"] for task in pages.tasks()),
+            timeout_s=120,
+            description="Flower has seen all",
+        )
+        assert len(pages.tasks()) == KEPT
+        assert memory_of(pages.pid).bytes - full < 8 * KEPT * TASK_BYTES / 2
+
+
+def send_tasks(server: Server, numbers: range) -> None:
+    """Events of so many micro-batches, as a worker sends them."""
+    app = make_app(Settings(redis_url=server.url))
+    with (
+        app.connection() as connection,
+        app.events.Dispatcher(connection, hostname="host-cpu0-00000001@host") as events,
+    ):
+        for number in numbers:
+            task = {"uuid": f"uuid-{number}", "name": TASK_NAME, "args": f"job=long mb={number} n=32", "kwargs": "{}"}
+            events.send("task-received", **task, retries=0, eta=None, expires=None)
+            events.send("task-succeeded", uuid=task["uuid"], result="results=32 errors=0 tokens=512", runtime=0.1)
+
+
+@pytest.mark.browser
+@needs_browser
 def test_a_browser_shows_the_rows(pages: Pages, tmp_path: Path) -> None:
-    text = pages.rendered("/tasks", tmp_path)
-    rows = ROW.findall(text)
-    assert len(rows) >= 10, text[-2000:]
-    assert "SUCCESS" in text or "Succeeded" in text
-    assert SECRET not in text
+    """All that a person looks at, in Chromium, its scripts run."""
+    task = pages.tasks()[0]
+    shown = {
+        "/tasks": (f"job={WATCHED} mb=", "results=", "SUCCESS"),
+        f"/task/{task['uuid']}": (task["args"], "tokens="),
+        "/workers": (task["worker"].partition("@")[0].rpartition("-")[2], "Online"),
+        f"/worker/{task['worker']}": (task["worker"],),
+        "/broker": ("bakehouse.q",),
+    }
+    with opened_browser(tmp_path / "profile") as browser:
+        for address, texts in shown.items():
+            browser.open(pages.url + address)
+            text = browser.await_text(*texts)
+            assert SECRET not in text
+            assert SECRET not in browser.source()
+            assert browser.errors() == []
+            if address == "/tasks":
+                rows = [(job, int(n)) for job, _, n in ROW.findall(text)]
+                assert len(rows) >= 10
+                assert WATCHED in {job for job, _ in rows}
+                counts = [tuple(map(int, found)) for found in RESULT.findall(text)]
+                assert counts == [(n, 0, n * TOKENS) for _, n in rows]
