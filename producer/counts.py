@@ -1,5 +1,6 @@
 """What a job has come to so far, in figures: for progress, summary and status; kept in the journal with the results."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Self
@@ -39,12 +40,16 @@ class Counts:
 
     def add(self, results: Iterable[Result], *, late: bool = False) -> None:
         """Count `results`, each journaled for the first time; `late`: after the deadline."""
-        for result in results:
-            self.late += late
-            self.retried += max(0, result.attempts - 1)
-            self.prompt_tokens += result.prompt_tokens
-            self.completion_tokens += result.completion_tokens
-            self.add_rows(result.status, result.code, 1)
+        outcomes: Counter[tuple[int, str]] = Counter()
+        for _seq, _round, status, code, attempts, prompt_tokens, completion_tokens, _line in results:
+            outcomes[status, code] += 1
+            self.prompt_tokens += prompt_tokens
+            self.completion_tokens += completion_tokens
+            if attempts > 1:
+                self.retried += attempts - 1
+        for (status, code), number in outcomes.items():
+            self.late += number if late else 0
+            self.add_rows(status, code, number)
 
     def add_rows(self, status: int, code: str, number: int) -> None:
         """Count `number` results of one outcome; below 0: they are results no more."""

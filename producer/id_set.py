@@ -28,12 +28,15 @@ class IdSet:
         entries, low = self._place(id_hash)
         entries.insert(bisect_left(entries, low), low | seq)
 
-    def find(self, id_hash: bytes) -> list[int]:
-        """The seqs of lines that may have the id of `id_hash`: mostly none, and never one too few."""
+    def find_or_add(self, id_hash: bytes, seq: int) -> list[int]:
+        """The seqs of lines that may have the id of `id_hash`, never one too few; where there is none, `seq` has it."""
         entries, low = self._place(id_hash)
         first = at = bisect_left(entries, low)
         while at < len(entries) and entries[at] - low <= _SEQ_MASK:
             at += 1
+        if first == at:
+            entries.insert(first, low | seq)
+            return []
         return [entry & _SEQ_MASK for entry in entries[first:at]]
 
     def _place(self, id_hash: bytes) -> "tuple[array[int], int]":

@@ -6,7 +6,6 @@ is done with it. All writing happens in `with journal.writing():`, one synced co
 
 import secrets
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +14,11 @@ from typing import NamedTuple, Self
 import orjson
 
 from common.errors import StoppedError
-from common.wire import Result
 from producer.disk import journal_refused
 from producer.journal_reader import MicroBatchRow, pack_seqs
-from producer.journal_rounds import JournalRounds
+from producer.journal_results import JournalResults
 from producer.journal_schema import open_for_writing
 from producer.steering import Course
-
-STRETCH_ROWS = 1024
-STRETCH_BYTES = 8 * 1024 * 1024
-"""At most so much of the ordered file is held in memory at once (one larger line excepted)."""
 
 
 class RequestRow(NamedTuple):
@@ -37,18 +31,7 @@ class RequestRow(NamedTuple):
     id_hash: bytes | None
 
 
-class Stretch(NamedTuple):
-    """Consecutive lines of the ordered file, and those of errors.jsonl among them, each with its journaled offset."""
-
-    frontier: int
-    """The seq after the last one in it."""
-    offset: int
-    data: bytes
-    error_offset: int
-    error_data: bytes
-
-
-class Journal(JournalRounds):
+class Journal(JournalResults):
     """The one writer. `counts` is what the next commit stores."""
 
     def __init__(self, connection: sqlite3.Connection, *, path: Path) -> None:
@@ -66,7 +49,6 @@ class Journal(JournalRounds):
         self.round, self.shown = checkpoint.round, checkpoint.shown
         self._out_bytes = checkpoint.out_bytes
         self._error_bytes = checkpoint.error_bytes
-        self.late_after_s: float | None = None  # the deadline, by the wall clock
         self.is_broken = False
         """Whether a transaction failed: `counts` and `frontier` are ahead of the file, so no other may follow it."""
 
@@ -125,7 +107,10 @@ class Journal(JournalRounds):
 
     def add_requests(self, rows: Sequence[RequestRow]) -> None:
         """Note requests; each must be in a micro-batch or have a result by the end of this transaction."""
-        self._connection.executemany("INSERT INTO request VALUES (?, ?, ?, ?, ?)", rows)
+        self._connection.executemany(
+            "INSERT INTO request VALUES (?, ?, ?, ?, ?)",
+            [(*row[:4], row.id_hash and bytearray(row.id_hash)) for row in rows],  # see `JournalResults._insert`
+        )
         self.counts.fed += len(rows)
 
     def add_micro_batches(self, rows: Iterable[MicroBatchRow]) -> None:
@@ -139,26 +124,6 @@ class Journal(JournalRounds):
     def set_position(self, position: tuple[int, int, int]) -> None:
         """(offset, line, seq) where a continued job goes on reading: every request of an earlier line is noted."""
         self._connection.execute("UPDATE checkpoint SET input_offset = ?, input_line = ?, input_seq = ?", position)
-
-    def add_results(self, results: Iterable[Result]) -> list[Result]:
-        """Note results, the first of each (seq, round) alone; returns those that are new, and counts all."""
-        fresh: list[Result] = []
-        repeated = 0
-        insert = self._connection.execute
-        for result in results:
-            row = (result.seq, result.round, result.status, result.code, result.attempts)
-            own = result.round == self.round  # one of an earlier round has come too late
-            if own and insert("INSERT OR IGNORE INTO result VALUES (?, ?, ?, ?, ?, NULL, NULL)", row).rowcount:
-                fresh.append(result)
-            else:
-                repeated += 1
-        self._connection.executemany(
-            f"INSERT INTO {'renewed' if self.round else 'pending'} VALUES (?, ?, ?)",
-            [(result.seq, result.status != 200, result.line) for result in fresh],
-        )
-        self.counts.add(fresh, late=self.late_after_s is not None and time.time() > self.late_after_s)
-        self.counts.duplicates += repeated
-        return fresh
 
     def close_micro_batches(self, mbs: Iterable[int]) -> None:
         """Note that each seq of these has a result, or travels on in a newer micro-batch."""
@@ -198,80 +163,6 @@ class Journal(JournalRounds):
         """Whether every request of the whole input has a result, and its place in the ordered file."""
         return self.counts.finished and self.frontier == self.counts.total
 
-    def can_pass(self) -> bool:
-        """Whether the next line of the ordered file is at hand."""
-        return bool(self._one("SELECT 1 FROM pending WHERE seq = ?", self.frontier))
-
-    def pass_frontier(self) -> Stretch | None:
-        """Give the next consecutive results their places in the ordered file; None where the next one is missing.
-
-        The bytes may be written once this transaction is committed, and not before.
-        """
-        rows = self._take_rows("p.seq >= ?", self.frontier, consecutive_from=self.frontier)
-        if not rows:
-            return None
-        offset, places = self._out_bytes, []
-        for seq, _failed, line in rows:
-            places.append((self._out_bytes, len(line) + 1, seq))
-            self._out_bytes += len(line) + 1
-        self._connection.executemany(
-            "UPDATE result SET out_offset = ?, out_length = ? WHERE seq = ? AND round = 0", places
-        )
-        stretch = _stretch_of(rows, offset=offset, error_offset=self._error_bytes)
-        self._error_bytes += len(stretch.error_data)
-        self.frontier = stretch.frontier
-        self._connection.execute(
-            "UPDATE checkpoint SET frontier = ?, out_bytes = ?, error_bytes = ?",
-            (self.frontier, self._out_bytes, self._error_bytes),
-        )
-        return stretch
-
-    def forget_pending(self, *, below: int) -> None:
-        """Drop lines that the ordered file has, synced."""
-        self._connection.execute("DELETE FROM pending WHERE seq < ?", (below,))
-
-    def unsynced(self) -> Iterator[Stretch]:
-        """What a crash may have kept from the ordered file: placed, and not known to be synced. In order."""
-        low, offset, error_offset = self._unsynced_start()
-        while low < self.frontier:
-            rows = self._take_rows("p.seq >= ? AND p.seq < ?", low, self.frontier)
-            if not rows:
-                return
-            stretch = _stretch_of(rows, offset=offset, error_offset=error_offset)
-            yield stretch
-            low, offset = stretch.frontier, offset + len(stretch.data)
-            error_offset += len(stretch.error_data)
-
-    def synced_lengths(self) -> tuple[int, int]:
-        """Bytes that the ordered file and errors.jsonl must have, whatever happened."""
-        _, offset, error_offset = self._unsynced_start()
-        return offset, error_offset
-
-    def _unsynced_start(self) -> tuple[int, int, int]:
-        low, data, errors = self._connection.execute(
-            "SELECT coalesce(min(seq), ?), coalesce(sum(length(line) + 1), 0),"
-            " coalesce(sum(CASE WHEN failed THEN length(line) + 1 END), 0) FROM pending WHERE seq < ?",
-            (self.frontier, self.frontier),
-        ).fetchone()
-        return low, self._out_bytes - data, self._error_bytes - errors
-
-    def _take_rows(self, where: str, *values: int, consecutive_from: int | None = None) -> list[tuple[int, int, bytes]]:
-        rows: list[tuple[int, int, bytes]] = []
-        size = 0
-        asked = self._connection.execute(
-            f"SELECT p.seq, p.failed, p.line FROM pending p WHERE {where} ORDER BY p.seq LIMIT {STRETCH_ROWS}",
-            values,
-        )
-        for row in asked:
-            if consecutive_from is not None and row[0] != consecutive_from + len(rows):
-                break
-            rows.append(row)
-            size += len(row[2])
-            if size >= STRETCH_BYTES:
-                break
-        asked.close()
-        return rows
-
     def _data_version(self) -> int:
         return int(self._one("PRAGMA data_version")[0])
 
@@ -291,9 +182,3 @@ class Journal(JournalRounds):
         except sqlite3.Error as error:
             raise journal_refused(error, path=self._path) from error
         self.is_broken = False
-
-
-def _stretch_of(rows: Sequence[tuple[int, int, bytes]], *, offset: int, error_offset: int) -> Stretch:
-    data = b"\n".join([row[2] for row in rows]) + b"\n"
-    errors = b"".join([row[2] + b"\n" for row in rows if row[1]])
-    return Stretch(rows[-1][0] + 1, offset, data, error_offset, errors)

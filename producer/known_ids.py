@@ -40,10 +40,11 @@ class KnownIds:
         """Whether no earlier line has this id; from now on the line `seq` has it. Blocks until all are recalled."""
         while self.missing:
             self.recall()
-        if id_hash in self._new or any(self._journal.has_id(old, id_hash) for old in self._ids.find(id_hash)):
-            return False
+        if alike := self._ids.find_or_add(id_hash, seq):
+            if id_hash in self._new or any(self._journal.has_id(old, id_hash) for old in alike):
+                return False
+            self._ids.add(id_hash, seq)
         self._new.add(id_hash)
-        self._ids.add(id_hash, seq)
         return True
 
     def journaled(self, id_hashes: Iterable[bytes | None]) -> None:

@@ -15,8 +15,9 @@ from typing import Self
 from common.errors import RefusedError
 from producer.disk import write_refused, writing_to
 from producer.input_file import sync_folder
-from producer.journal import Journal, Stretch
+from producer.journal import Journal
 from producer.journal_reader import Checkpoint
+from producer.journal_results import Stretch
 from producer.rewriting import Rewriting
 
 _RESULTS = "the ordered file"

@@ -22,8 +22,8 @@ from common.wire import Result, unpack_results
 from producer import metrics
 from producer.disk import writing_to
 from producer.job import FencedError, Job
-from producer.journal import Stretch
 from producer.journal_reader import MicroBatchRow
+from producer.journal_results import Stretch
 from producer.output import Output
 
 MOST_RESULTS = 4096
@@ -105,10 +105,10 @@ class Receiver:
         """What one commit does with `results`."""
         journal = self._job.journal
         journal.forget_pending(below=self._output.synced_frontier)
-        fresh = journal.add_results(results)
+        fresh, stretch = journal.settle(results)
         complete = self._job.window.settle(fresh)
         journal.close_micro_batches(complete)
-        return Taken(fresh, complete, journal.pass_frontier())
+        return Taken(fresh, complete, stretch)
 
     def _write(self, stretch: Stretch | None) -> None:
         if stretch is not None:
@@ -159,13 +159,13 @@ class Receiver:
         row = self._row(entry.mb)
         if row is None:
             raise WireError("an entry of no micro-batch of this job")
-        seqs = row.seqs
-        for result in results:
-            if result.round != row.round or result.seq not in seqs:
+        seqs = frozenset(row.seqs)
+        for seq, round_, status, code, _attempts, _prompt, _completion, line in results:
+            if round_ != row.round or seq not in seqs:
                 raise WireError("a result that is not of its micro-batch")
-            if not result.line or b"\n" in result.line:
+            if not line or b"\n" in line:
                 raise WireError("a result that is not one line")
-            if (result.status == 200) != (result.code == "") or result.code not in _CODES:
+            if (status == 200) != (code == "") or code not in _CODES:
                 raise WireError("a result of no known outcome")
 
     def _row(self, mb: int | None) -> MicroBatchRow | None:

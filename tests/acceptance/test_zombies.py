@@ -44,7 +44,7 @@ POINTS = [
 ]
 POINTS_OF_THE_JOURNAL = [
     pytest.param("producer.output:os.ftruncate", 1, id="before a file's tail is cut"),
-    pytest.param("producer.journal:Journal.pass_frontier", 2, id="received, not committed"),
+    pytest.param("producer.journal:Journal.settle", 2, id="received, not committed"),
 ]
 """Inside a transaction: a frozen process holds the journal itself, whatever becomes of its lock file."""
 

@@ -60,7 +60,7 @@ def test_the_ordered_file_ends_at_a_line_end(disk: SmallDisk, tmp_path: Path) ->
         settle(journal, first=first)
     disk.fill(leave_bytes=STEP * 1200)
     with journal.writing():
-        stretch = journal.pass_frontier()
+        stretch = journal.settle([])[1]
     assert stretch is not None
     with pytest.raises(DiskError, match="the ordered file cannot be written: the disk is full"):
         output.write(stretch)

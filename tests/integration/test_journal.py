@@ -7,8 +7,9 @@ import pytest
 
 from common.errors import RefusedError, StoppedError
 from common.wire import Result
-from producer.journal import STRETCH_ROWS, Journal, RequestRow
+from producer.journal import Journal, RequestRow
 from producer.journal_reader import JournalReader, MicroBatchRow, Place
+from producer.journal_results import STRETCH_ROWS
 from producer.reader import hash_id
 
 
@@ -125,7 +126,7 @@ def test_an_id_is_found_in_the_journal_then_in_the_file(journal: Journal, tmp_pa
     output = tmp_path / "out.jsonl"
     with journal.writing():
         journal.add_results([result(0), result(2)])
-        stretch = journal.pass_frontier()
+        stretch = journal.settle([])[1]
     assert stretch is not None
     assert [journal.find(name) for name in ("r0", "r5", "r99")] == [0, 5, None]
     assert journal.result_line(0, output=output) == result(0).line
@@ -147,14 +148,14 @@ def test_the_frontier_passes_in_slices(tmp_path: Path) -> None:
     with journal.writing():
         journal.add_requests([request(seq) for seq in range(total)])
         journal.add_results([result(seq) for seq in range(1, total)])
-        assert journal.pass_frontier() is None
+        assert journal.settle([])[1] is None
     assert not journal.can_pass()
     with journal.writing():
         journal.add_results([result(0)])
     lengths, offset = [], 0
     while journal.can_pass():
         with journal.writing():
-            stretch = journal.pass_frontier()
+            stretch = journal.settle([])[1]
         assert stretch is not None
         assert stretch.offset == offset
         offset += len(stretch.data)
@@ -176,3 +177,18 @@ def test_a_missing_journal_and_another_version_are_refused(tmp_path: Path) -> No
 
 def test_files_are_private(journal: Journal) -> None:
     assert journal._path.stat().st_mode & 0o777 == 0o600
+
+
+def test_lines_get_the_same_places_whenever_they_come(journal: Journal) -> None:
+    """Some came before, some twice, the next one last of all: each is noted once, at the end of the one before it."""
+    data = b""
+    for seqs, new in [([1, 4, 5], [1, 4, 5]), ([2, 2, 4], [2]), ([0, 0, 1], [0]), ([3], [3])]:
+        with journal.writing():
+            fresh, stretch = journal.settle([result(seq, text="y" * seq) for seq in seqs])
+        assert [each.seq for each in fresh] == new
+        data += stretch.data if stretch is not None else b""
+    lines = [result(seq, text="y" * seq).line for seq in range(6)]
+    assert data == b"\n".join(lines) + b"\n"
+    places = journal._connection.execute("SELECT seq, out_offset, out_length FROM result ORDER BY seq").fetchall()
+    assert [data[offset : offset + length] for _, offset, length in places] == [line + b"\n" for line in lines]
+    assert journal.counts.duplicates == 4

@@ -74,7 +74,7 @@ def test_a_rerun_needs_room_for_a_whole_ordered_file_and_its_new_lines(tmp_path:
             journal.add_requests([RequestRow(seq, seq + 1, 9 * seq, 9, None) for seq in range(10)])
             journal.counts.total = 10
             journal.add_results([Result(seq, 0, 503, "overloaded", 1, 0, 0, b"x" * 99) for seq in range(10)])
-            journal.pass_frontier()
+            journal.settle([])
             journal.finish(exit_code=1)
         assert needed_bytes(directory, on=directory.output_path) < 1000, "nothing is left of it"
         with journal.writing():

@@ -33,8 +33,7 @@ class Job:
     def settle(self, results: list[Result], *, write: bool = True) -> None:
         with self.journal.writing():
             self.journal.forget_pending(below=self.output.synced_frontier)
-            self.journal.add_results(results)
-            stretch = self.journal.pass_frontier()
+            _, stretch = self.journal.settle(results)
         if stretch and write:
             self.output.write(stretch)
             self.output.sync(frontier=stretch.frontier)

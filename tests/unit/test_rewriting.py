@@ -36,8 +36,7 @@ def result(seq: int, round_: int, length: int, status: int) -> Result:
 
 def settle(journal: Journal, output: Output, results: list[Result]) -> None:
     with journal.writing():
-        journal.add_results(results)
-        stretch = journal.pass_frontier()
+        _, stretch = journal.settle(results)
     if stretch is not None:
         output.write(stretch)
         output.sync(frontier=stretch.frontier)
