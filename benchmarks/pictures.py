@@ -1,6 +1,5 @@
 """Pictures of what benchmarks measured, for `docs/`."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,23 +12,6 @@ from benchmarks.report import Compared
 from benchmarks.trace import Sample
 
 INK, SOFT, MARK = "#8c4a1f", "#d9b48f", "#222222"
-
-
-def draw_engine(path: Path, rates: dict[str, list[float]]) -> None:
-    """Tokens a second of each side: the median as a bar, each repeat as a point."""
-    figure, axes = _figure()
-    names = list(rates)
-    medians = [statistics.median(rates[name]) for name in names]
-    axes.barh(names, medians, color=[INK if name == names[0] else SOFT for name in names])
-    for place, name in enumerate(names):
-        axes.plot(rates[name], [place] * len(rates[name]), "o", color=MARK, markersize=3)
-        axes.text(
-            medians[place] / 50, place, f"{medians[place]:.0f}", va="center", color="white" if place == 0 else MARK
-        )
-    axes.invert_yaxis()
-    axes.set_xlabel("output tokens a second (bar: median, points: repeats)")
-    axes.set_title("One worker of the fleet, and the bare engine fed in other ways", loc="left")
-    _save(figure, path)
 
 
 def draw_trace(path: Path, samples: Sequence[Sample], *, concurrency: int) -> None:

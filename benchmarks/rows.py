@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 SEED = 20261130
+CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 WORDS = (
     "oven",
     "flour",
@@ -31,14 +32,7 @@ def write_heavy_tailed(path: Path, rows: int, *, model: str, median_tokens: int 
     with path.open("w", encoding="utf-8") as file:
         for number, length in enumerate(lengths):
             text = f"Write about {' '.join(random_.choices(WORDS, k=12))}, number {number}."
-            body = {
-                "model": model,
-                "messages": [{"role": "user", "content": text}],
-                "max_tokens": length,
-                "temperature": 0,
-                "ignore_eos": True,
-            }
-            file.write(line(f"row-{number}", body))
+            file.write(line(f"row-{number}", exact(model, [{"role": "user", "content": text}], length)))
     return sum(lengths)
 
 
@@ -54,6 +48,51 @@ def write_padded(path: Path, rows: int, *, model: str, row_bytes: int = 1024) ->
             file.write(line(f"row-{number:07d}", body))
 
 
-def line(custom_id: str, body: dict[str, object]) -> str:
+def write_prefixes(path: Path, rows: int, *, model: str, prefixes: int, prefix_words: int, tokens: int) -> int:
+    """Chat rows in random order that share `prefixes` system messages of so many words; returns all output tokens."""
+    random_ = random.Random(SEED)
+    shared = [f"Rules {number}: {' '.join(random_.choices(WORDS, k=prefix_words))}." for number in range(prefixes)]
+    order = [number % prefixes for number in range(rows)]
+    random_.shuffle(order)
+    with path.open("w", encoding="utf-8") as file:
+        for number, which in enumerate(order):
+            question = f"Judge {' '.join(random_.choices(WORDS, k=12))}, number {number}."
+            messages = [{"role": "system", "content": shared[which]}, {"role": "user", "content": question}]
+            file.write(line(f"row-{number}", exact(model, messages, tokens)))
+    return rows * tokens
+
+
+def write_long(path: Path, rows: int, *, model: str, words: tuple[int, int], tokens: int) -> int:
+    """Chat rows with prompts of `words`, fewest and most, that share nothing; returns all output tokens."""
+    random_ = random.Random(SEED)
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(rows):
+            text = f"Number {number}: {' '.join(random_.choices(WORDS, k=random_.randint(*words)))}. Sum it up."
+            file.write(line(f"row-{number}", exact(model, [{"role": "user", "content": text}], tokens)))
+    return rows * tokens
+
+
+def write_mixed(path: Path, rows: int, *, model: str, embedder: str, words: int = 60) -> int:
+    """Heavy-tailed chat rows, every other one replaced by a text to embed; returns all output tokens."""
+    write_heavy_tailed(path, rows, model=model)
+    random_, tokens = random.Random(SEED), 0
+    chats = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    with path.open("w", encoding="utf-8") as file:
+        for number, chat in enumerate(chats):
+            if number % 2:
+                text = f"Number {number}: {' '.join(random_.choices(WORDS, k=words))}."
+                chat = line(f"row-{number}", {"model": embedder, "input": text}, url=EMBEDDINGS)
+            else:
+                tokens += json.loads(chat)["body"]["max_tokens"]
+            file.write(chat)
+    return tokens
+
+
+def exact(model: str, messages: list[dict[str, str]], tokens: int) -> dict[str, object]:
+    """The body of a chat call whose answer has exactly so many tokens."""
+    return {"model": model, "messages": messages, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+
+
+def line(custom_id: str, body: dict[str, object], *, url: str = CHAT) -> str:
     """One OpenAI batch line, LF included."""
-    return json.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}) + "\n"
+    return json.dumps({"custom_id": custom_id, "method": "POST", "url": url, "body": body}) + "\n"

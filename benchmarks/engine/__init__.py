@@ -1,0 +1,1 @@
+"""The fleet, one worker, against the bare engine fed in other ways: `python -m benchmarks.engine`."""
