@@ -34,6 +34,11 @@ class Measured:
         """Requests a second."""
         return self.rows / self.seconds
 
+    @property
+    def all_cpu_us_a_row(self) -> float:
+        """Of all its processes together; unlike the rate, little changed by what else a machine does."""
+        return sum(map(self.cpu_us_a_row, self.usage))
+
     def cpu_us_a_row(self, role: str) -> float:
         """Processor time of a process for each row."""
         return self.usage[role].cpu_s / self.rows * 1e6
@@ -48,6 +53,7 @@ class Measured:
             "rows": self.rows,
             "messages": self.messages,
             "seconds": round(self.seconds, 3),
+            "cpu_us_a_row": round(self.all_cpu_us_a_row, 1),
             "events": self.events,
             "scrapes": self.scrapes,
             "log_bytes": self.log_bytes,

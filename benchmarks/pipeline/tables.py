@@ -16,10 +16,13 @@ def print_sides(compared: Compared, measured: dict[str, list[Measured]]) -> None
             ", ".join(f"{rate:,.0f}" for rate in compared.repeats[side]),
             f"{compared.medians[side]:,.0f}",
             f"{compared.ratios[side]:.2f}" if side in compared.ratios else "",
+            f"{median(each.all_cpu_us_a_row for each in measured[side]):,.0f}",
         ]
         for side in measured
     ]
-    print_table("requests/s", ["side", "rows", "messages", "of each repeat", "median", "first / this"], table)
+    print_table(
+        "requests/s", ["side", "rows", "messages", "of each repeat", "median", "first / this", "CPU us a row"], table
+    )
 
 
 def print_processes(measured: dict[str, list[Measured]]) -> None:
