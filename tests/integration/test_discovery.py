@@ -10,10 +10,10 @@ from common.exposition import serve
 from producer.discovery import Target, read_targets
 from producer.heartbeat import Heartbeat
 from producer.metrics_port import metrics_port, targets_in
-from tests.collecting import FakeEngineWorker, quick_settings
-from tests.processes import run_producer
+from tests.collecting import FakeEngineWorker, quick_settings, write_input
+from tests.processes import producer_command, run_producer, started
 from tests.prometheus_server import free_port
-from tests.scraping import get
+from tests.scraping import families, get, probes, value
 from tests.servers import Server
 from tests.waiting import wait_until
 from tests.worker_process import started_worker
@@ -59,3 +59,25 @@ def test_no_answer_is_not_an_empty_list(own_server: Server) -> None:
     assert get(port, "/targets") == (503, "")
     own_server.start()
     assert get(port, "/targets") == (200, "[]")
+
+
+def test_a_run_of_its_own_tells_of_itself_and_of_its_worker(tmp_path: Path) -> None:
+    port = free_port()
+    source = write_input(tmp_path / "in.jsonl", 200, model=None)
+    where = ("-o", tmp_path / "out.jsonl", "--jobs", tmp_path / "jobs", "--metrics-port", port)
+    slow = ("--engine", "sim", "--sim-seconds", "0.2", "--sim-places", "8")
+    with started(producer_command("run", source, *where, *slow), log=tmp_path / "log"):
+
+        def roles() -> list[str]:
+            status, body = get(port, "/targets")
+            return [group["labels"]["role"] for group in json.loads(body)] if status == 200 else []
+
+        wait_until(lambda: roles() == ["collector", "worker"], timeout_s=30, description="both are told")
+        wait_until(lambda: probes(port) == (200, 200), timeout_s=10, description="it owns its job")
+        wait_until(lambda: probes(port + 1) == (200, 200), timeout_s=20, description="its worker works one port above")
+        wait_until(
+            lambda: value(port, "bakehouse_journaled_results") >= 1, timeout_s=30, description="results are journaled"
+        )
+        assert value(port, "bakehouse_live_workers") == 1
+        assert 0 < value(port, "bakehouse_window_requests") <= value(port, "bakehouse_window_limit_requests")
+        assert "bakehouse_deadline_margin_seconds" not in families(port), "no job has a deadline"
