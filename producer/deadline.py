@@ -118,7 +118,8 @@ def judge(forecast: Forecast, crew: Crew, *, left_s: float, was_urgent: bool) ->
 def workers_needed(forecast: Forecast, crew: Crew, *, left_s: float) -> int | None:
     """How many live workers end all that is left within `left_s`; None: no number does."""
     each_per_s = forecast.per_worker_per_s
-    time_s, new_s = SLACK * left_s, SLACK * left_s - crew.start_s
+    time_s = SLACK * left_s - forecast.tail_s
+    new_s = time_s - crew.start_s
     if not each_per_s or new_s <= 0 or forecast.left <= crew.in_flight:
         return None
     rest = forecast.left - each_per_s * crew.workers * time_s

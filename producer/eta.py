@@ -12,6 +12,8 @@ EVERY_S = 1.0
 SHORTEST_S, LONGEST_S = 10.0, 600.0
 STRETCH_SHARE = 0.5
 """The stretch is so much of the job's age, between the two above."""
+TAIL = 2.0
+"""The last requests of a job leave places empty: it ends so many times a request's mean time later than by its pace."""
 SETTLED_S = 5.0
 SETTLED_RESULTS = 16
 """Of fewer results, or within less time, no end is told: 16 results are off by a quarter."""
@@ -38,6 +40,8 @@ class Forecast(NamedTuple):
     """Results a second of each worker; None while it is not known."""
     left_s: float | None = None
     """Seconds to the end; None while it cannot be known."""
+    tail_s: float = 0.0
+    """Those of them in which places fall empty, whoever else is there."""
 
 
 class Forecaster:
@@ -51,8 +55,13 @@ class Forecaster:
         self._at_s = 0.0
         self._worker_s = 0.0
 
-    def look(self, *, done: int, tokens: int, left: int | None, workers: int, now_s: float) -> Forecast:
-        """Note how far it is at `now_s` (monotonic) and tell what is to come; `left` is None for an endless input."""
+    def look(
+        self, *, done: int, tokens: int, left: int | None, workers: int, now_s: float, in_flight: float = 0.0
+    ) -> Forecast:
+        """Note how far it is at `now_s` (monotonic) and tell what is to come; `left` is None for an endless input.
+
+        `in_flight`: of its requests, about.
+        """
         if self._began is not None:
             self._worker_s += self._workers * (now_s - self._at_s)
         self._workers, self._at_s = workers, now_s
@@ -62,7 +71,7 @@ class Forecaster:
                 return Forecast(left or 0)
             self._began = now
         self._note(now)
-        return self._forecast(now, left)
+        return self._forecast(now, left, in_flight)
 
     def _note(self, now: Sample) -> None:
         samples = self._samples
@@ -73,7 +82,7 @@ class Forecaster:
         while len(samples) > 1 and samples[1].at_s <= now.at_s - stretch_s:
             samples.popleft()
 
-    def _forecast(self, now: Sample, left: int | None) -> Forecast:
+    def _forecast(self, now: Sample, left: int | None, in_flight: float) -> Forecast:
         then = self._samples[0]
         span_s, done, worker_s = now.at_s - then.at_s, now.done - then.done, now.worker_s - then.worker_s
         if span_s <= 0:
@@ -83,6 +92,8 @@ class Forecaster:
             return Forecast(0, per_s, tokens_per_s, left_s=0.0)
         is_settled = span_s >= SETTLED_S and done >= SETTLED_RESULTS and worker_s > 0
         each = done / worker_s if is_settled else None
-        is_known = each is not None and self._workers and left is not None
-        left_s = left / (each * self._workers) if is_known and each and left else None
-        return Forecast(left or 0, per_s, tokens_per_s, each, left_s)
+        if each is None or not self._workers or left is None:
+            return Forecast(left or 0, per_s, tokens_per_s, each)
+        pace = each * self._workers
+        tail_s = TAIL * min(in_flight, left) / pace  # a request's mean time is what is in flight by the pace
+        return Forecast(left, per_s, tokens_per_s, each, left / pace + tail_s, tail_s)

@@ -85,6 +85,7 @@ class Lookout:
             tokens=counts.prompt_tokens + counts.completion_tokens,
             left=None if is_endless else self._left(),
             workers=sum(worker.state == "ready" for worker in workers),
+            in_flight=sum(worker.in_flight for worker in workers) / self._around.live_jobs,
             now_s=now_s,
         )
 

@@ -12,6 +12,8 @@ from producer.status import JobStatus, Status
 from producer.status_table import describe_deadline, describe_gpu_time
 
 BAR_CELLS = 40
+SILENT_S = 30.0
+"""A collector speaks every 2 s; clocks of hosts differ a little."""
 MOST_WORKERS = 12
 """More are told by their number: the page stays on a small screen."""
 
@@ -38,6 +40,9 @@ def facts(job: JobStatus, *, now: datetime, gpu_hourly_cost: float | None) -> li
             backlog += f"; Redis {outlook.redis_share:.0%} full"
         lines += [("rate", rate), ("left", _describe_left(outlook.left_s, now)), ("backlog", backlog)]
         lines.append(("limit", f"{outlook.bottleneck}: {outlook.why}"))
+        silent_s = (now - datetime.fromisoformat(outlook.at)).total_seconds()
+        if silent_s > SILENT_S:
+            lines.append(("silent", f"its collector has said nothing for {describe_duration(silent_s)}"))
         if outlook.waits_for:
             lines.append(("waits for", outlook.waits_for))
     if job.deadline is not None:

@@ -50,13 +50,13 @@ class Jobs:
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
-        self._folder = folder
+        self.folder = folder
         self._where = ("--redis-url", server.url, "--jobs", folder / "jobs")
 
     @contextmanager
     def running(self, name: str, source: Path, *options: object) -> Iterator[None]:
         """`producer run` of `source` as job `name`, told to end with the block."""
-        with started(self._command(name, source, options), log=self._folder / f"{name}.log"):
+        with started(self._command(name, source, options), log=self.folder / f"{name}.log"):
             yield
 
     def run(self, name: str, source: Path, *options: object) -> Took:
@@ -72,12 +72,20 @@ class Jobs:
 
     def results(self, name: str) -> list[dict[str, Any]]:
         """What the ordered file of job `name` has."""
-        return read_results(self._folder / f"{name}-out.jsonl")
+        return read_results(self.folder / f"{name}-out.jsonl")
+
+    def journal_path(self, name: str) -> Path:
+        """Where job `name` has its journal."""
+        return self.folder / "jobs" / name / "journal.sqlite"
+
+    def workers(self) -> int:
+        """Workers that are ready."""
+        return len(live_workers(self.server))
 
     def done(self, name: str) -> int:
         """Requests of job `name` that have their result."""
         try:
-            with JournalReader.open(self._folder / "jobs" / name / "journal.sqlite") as journal:
+            with JournalReader.open(self.journal_path(name)) as journal:
                 return journal.checkpoint().counts.done
         except RefusedError:
             return 0
@@ -86,7 +94,7 @@ class Jobs:
         return producer_command(*self._arguments("run", name, source, options))
 
     def _arguments(self, verb: str, name: str, source: Path, options: tuple[object, ...]) -> tuple[object, ...]:
-        return verb, source, "-o", self._folder / f"{name}-out.jsonl", "--job-id", name, *self._where, *options
+        return verb, source, "-o", self.folder / f"{name}-out.jsonl", "--job-id", name, *self._where, *options
 
 
 def took(results: Iterable[dict[str, Any]]) -> Took:

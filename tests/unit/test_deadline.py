@@ -109,6 +109,11 @@ def test_workers_that_start_slowly_must_be_more() -> None:
     assert workers_needed(HALF_DONE, Crew(2, start_s=40.0), left_s=40.0) is None
 
 
+def test_time_in_which_places_fall_empty_is_no_time_for_work() -> None:
+    assert workers_needed(HALF_DONE._replace(tail_s=10.0), Crew(2), left_s=40.0) == 4
+    assert workers_needed(HALF_DONE._replace(tail_s=40.0), Crew(2), left_s=40.0) is None
+
+
 def test_nobody_else_ends_what_runs_already() -> None:
     assert workers_needed(HALF_DONE, Crew(2, in_flight=1000), left_s=40.0) is None
 

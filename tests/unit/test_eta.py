@@ -80,6 +80,18 @@ def test_no_end_is_told_before_it_is_known(done: int, seconds: float, left: int 
     assert forecaster.look(done=done, tokens=0, left=left, workers=workers, now_s=seconds).left_s is None
 
 
+@pytest.mark.parametrize(
+    ("left", "tail_s"),
+    [pytest.param(1_000, 8.0, id="40 in flight at 10 a second: 4 s each"), pytest.param(20, 4.0, id="the last 20")],
+)
+def test_the_last_requests_take_their_time(left: int, tail_s: float) -> None:
+    forecaster = Forecaster()
+    for second in range(20):
+        forecast = forecaster.look(done=10 * second, tokens=0, left=left, workers=1, in_flight=40, now_s=second)
+    assert forecast.tail_s == pytest.approx(tail_s)
+    assert forecast.left_s == pytest.approx(left / 10 + tail_s)
+
+
 def test_all_there_is_all_there() -> None:
     forecaster = Forecaster()
     forecaster.look(done=0, tokens=0, left=3, workers=1, now_s=0.0)
