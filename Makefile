@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-browser cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-fairness bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-browser cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -61,6 +61,9 @@ bench-pipeline: $(VENV)/.dev  ## rows through everything but an engine, beside p
 
 bench-watching: $(VENV)/.dev  ## what metrics, logs and events cost, about 8 minutes
 	@$(RUN) -m benchmarks.watching --picture docs/pictures/watching.png
+
+bench-order: $(VENV)/.dev $(MODEL)/config.json  ## what another order of work brings, simulated and on the real engine, about 40 minutes
+	@$(RUN) -m benchmarks.ordering --picture docs/pictures/order.png
 
 bench-fairness: $(VENV)/.dev  ## what a small job pays for a large one, and the shares of three, about 5 minutes
 	@$(RUN) -m benchmarks.fairness --picture docs/pictures/fairness.png

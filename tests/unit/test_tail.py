@@ -59,7 +59,8 @@ def lengths_of(seed: int, rows: int) -> list[int]:
 def test_the_tail_is_nearly_that_of_a_perfect_dispatcher() -> None:
     workers = 4
     fleet = [SimWorker(str(number), PLACES, 0.02) for number in range(workers)]
-    shrinking, fixed = [], []
+    shrinking: list[float] = []
+    fixed: list[float] = []
     for seed in range(10):
         lengths = lengths_of(seed, ROWS_A_WORKER * workers)
         perfect = tail_idle_share(dispatch(lengths, fleet), fleet)
