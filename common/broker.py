@@ -5,17 +5,19 @@ of job j is ready". Nothing rests on its arrival, and no result comes back this 
 """
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
-from celery import Celery
-from kombu import Exchange, Queue
+from kombu import Connection, Exchange, Queue
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from common.errors import RefusedError, StoppedError
 from common.log import redact
 from common.settings import DEFAULT_REDIS_URL, Settings
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 TASK_NAME = "bakehouse.run_micro_batch"
 REDELIVERY_PRIORITY = 0
@@ -108,8 +110,10 @@ def refuses_writes(error: redis.RedisError) -> bool:
     return isinstance(error, redis.ResponseError) and "MISCONF" in str(error).split()
 
 
-def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
+def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> "Celery":
     """The Celery app: JSON only, late acks, no result backend, hints at four priorities. Opens no connection."""
+    from celery import Celery
+
     app = Celery("bakehouse", broker=celery_url(redis_url(settings)), set_as_current=False)
     app.conf.update(
         accept_content=["json"],
@@ -130,22 +134,32 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> Celery:
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,  # a full server refuses what a consumer declares: no reason to die
         worker_enable_prefetch_count_reduction=False,  # after a lost connection one message at a time: admission counts
-        broker_transport_options={
-            # kombu would note each message in Redis until it is acked, and give it back after the visibility timeout: a
-            # fifth of a message's cost, for what the janitor does within seconds
-            "ack_emulation": False,
-            "visibility_timeout": settings.visibility_timeout_s,
-            "socket_timeout": settings.socket_timeout_s,
-            "socket_connect_timeout": settings.socket_timeout_s,
-            "socket_keepalive": True,
-            # a consumer notices within 17 s, not 51, that its connection is dead without a word
-            "health_check_interval": 8,
-            "priority_steps": sorted({REDELIVERY_PRIORITY, *PRIORITIES.values(), *LEFT_PRIORITIES.values()}),
-            "sep": "\x06\x16",
-            "queue_order_strategy": "round_robin",  # within a priority; else one build's queue would wait for another
-        },
+        broker_transport_options=transport_options(settings),
     )
     return app
+
+
+def transport_options(settings: Settings) -> dict[str, Any]:
+    """How kombu uses Redis, whoever sends or takes hints."""
+    return {
+        # kombu would note each message in Redis until it is acked, and give it back after the visibility timeout: a
+        # fifth of a message's cost, for what the janitor does within seconds
+        "ack_emulation": False,
+        "visibility_timeout": settings.visibility_timeout_s,
+        "socket_timeout": settings.socket_timeout_s,
+        "socket_connect_timeout": settings.socket_timeout_s,
+        "socket_keepalive": True,
+        # a consumer notices within 17 s, not 51, that its connection is dead without a word
+        "health_check_interval": 8,
+        "priority_steps": sorted({REDELIVERY_PRIORITY, *PRIORITIES.values(), *LEFT_PRIORITIES.values()}),
+        "sep": "\x06\x16",
+        "queue_order_strategy": "round_robin",  # within a priority; else one build's queue would wait for another
+    }
+
+
+def make_connection(settings: Settings) -> Connection:
+    """A connection for sending hints alone: without the Celery app, whose start takes as long as a small job."""
+    return Connection(celery_url(redis_url(settings)), transport_options=transport_options(settings))
 
 
 def make_queue(name: str) -> Queue:

@@ -10,7 +10,6 @@ from contextlib import ExitStack, suppress
 from typing import Literal
 
 import redis
-from celery import Celery
 
 from common.errors import ExitCode, InterruptedJobError
 from common.log import Event, get_logger
@@ -55,7 +54,6 @@ class Collector:
         *,
         settings: Settings,
         client: redis.Redis,
-        app: Celery,
         on_progress: Callable[[Counts], None] | None = None,
         on_waiting: Callable[[str | None], None] | None = None,
         wish: Wish | None = None,
@@ -67,7 +65,6 @@ class Collector:
         self._directory = directory
         self._settings = settings
         self._client = client
-        self._app = app
         self._on_progress = on_progress or (lambda _counts: None)
         self._on_waiting = on_waiting or (lambda _reason: None)
         self._stop = False
@@ -110,9 +107,7 @@ class Collector:
         self._output = Output(self._directory.output_path, self._directory.errors_path)
         open_.callback(self._output.close)
         self._output.check(self._journal)
-        self._job = Job(
-            self._directory, settings=self._settings, client=self._client, app=self._app, journal=self._journal
-        )
+        self._job = Job(self._directory, settings=self._settings, client=self._client, journal=self._journal)
         open_.callback(self._job.close)
         self._feeder = Feeder(self._job)
         open_.callback(self._feeder.close)

@@ -6,7 +6,6 @@ It decides nothing. It lives in the collector's one thread, between its lock and
 import sys
 
 import redis
-from celery import Celery
 
 from common.claims import Claims
 from common.settings import Settings
@@ -29,9 +28,7 @@ class FencedError(Exception):
 class Job:
     """What the parts of one collector share."""
 
-    def __init__(
-        self, directory: JobDirectory, *, settings: Settings, client: redis.Redis, app: Celery, journal: Journal
-    ) -> None:
+    def __init__(self, directory: JobDirectory, *, settings: Settings, client: redis.Redis, journal: Journal) -> None:
         self.directory = directory
         self.spec = directory.spec
         self.id = directory.spec.job
@@ -43,7 +40,7 @@ class Job:
         for row, got in journal.open_micro_batches():
             self.window.add(row, got=got)
         self.payloads = Payloads(directory)
-        self.hints = Hints(app, job=self.id, priority=directory.spec.priority)
+        self.hints = Hints(settings, job=self.id, priority=directory.spec.priority)
         self.fleet = Fleet()
         """As of the last look."""
         self.models = ModelChoice(directory.spec.model)

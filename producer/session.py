@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import redis
 
 from common import keys
-from common.broker import check_server, make_app, make_client, redis_url
+from common.broker import check_server, make_client, redis_url
 from common.errors import BakehouseError, ExitCode, InterruptedJobError, StoppedError
 from common.log import configure, redact
 from common.settings import Settings
@@ -189,7 +189,6 @@ def _make_collector(
         directory,
         settings=settings,
         client=client,
-        app=make_app(settings),
         on_progress=on_progress,
         on_waiting=on_waiting,
         wish=wish,

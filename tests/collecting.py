@@ -20,7 +20,6 @@ import orjson
 import redis
 
 from common import keys
-from common.broker import make_app
 from common.claim_types import Publication
 from common.claims import Claims
 from common.settings import Settings
@@ -77,7 +76,6 @@ class Bench:
             self.directory,
             settings=self.settings,
             client=self.server.client(),
-            app=make_app(self.settings),
             on_waiting=self.reasons.append,
         )
 

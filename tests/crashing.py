@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common.broker import make_app, make_client
+from common.broker import make_client
 from common.settings import Settings
 from producer.collector import Collector
 from producer.job_directory import JobDirectory
@@ -43,7 +43,7 @@ def main(url: str, jobs: str, job: str, target: str, number: str) -> None:
     settings = Settings(redis_url=url, **QUICK)
     arm(target, int(number))
     directory = JobDirectory.open(Path(jobs), job)
-    Collector(directory, settings=settings, client=make_client(url), app=make_app(settings)).run(until="done")
+    Collector(directory, settings=settings, client=make_client(url)).run(until="done")
 
 
 if __name__ == "__main__":

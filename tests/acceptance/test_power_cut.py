@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from common.broker import make_app
 from common.claims import Claims
 from common.settings import Settings
 from producer.collector import Collector
@@ -203,7 +202,7 @@ def go_on(recording: Recording, directory: JobDirectory | None, known: Known) ->
     same = JobDirectory.find_same(jobs, spec) or JobDirectory.create(jobs, spec, settings=settings)
     same.check_input_unchanged()
     with FakeEngineWorker(server):
-        collector = Collector(same, settings=settings, client=server.client(), app=make_app(settings))
+        collector = Collector(same, settings=settings, client=server.client())
         outcome = collector.run(until="done")
     return outcome.exit_code, outcome.counts.done
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.broker import make_app
 from producer.collector import Collector
 from producer.job_directory import JobDirectory
 from producer.journal_reader import read_checkpoint
@@ -76,7 +75,7 @@ def check_cut(recording: Recording, done: int, chance: random.Random | None) -> 
         begin_rerun(directory, Selection(), ids=None)
     settings = hasty_settings(server)
     with FakeEngineWorker(server, publish=failing(())):
-        collector = Collector(directory, settings=settings, client=server.client(), app=make_app(settings))
+        collector = Collector(directory, settings=settings, client=server.client())
         assert collector.run(until="done").exit_code == 0, f"step {done}"
     before = (recording.before / "out.jsonl").read_bytes().splitlines()
     now = (host / "out.jsonl").read_bytes().splitlines()

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from common.broker import make_app
 from common.errors import StoppedError
 from producer.collector import Collector
 from producer.job_directory import JobDirectory
@@ -170,8 +169,8 @@ def test_a_frozen_collector_whose_directory_was_copied(
     with standing_still(bench, target, number) as zombie:
         shutil.copytree(bench.jobs, tmp_path / "copies")
         copied = JobDirectory.open(tmp_path / "copies", bench.job)
-        client, app = server.client(), make_app(bench.settings)
-        assert Collector(copied, settings=bench.settings, client=client, app=app).run(until="done").exit_code == 0
+        client = server.client()
+        assert Collector(copied, settings=bench.settings, client=client).run(until="done").exit_code == 0
         before = bench.directory.output_path.read_bytes()
         thaw([zombie.pid])
         assert zombie.wait(20) == 2, zombie_log(bench).read_text()

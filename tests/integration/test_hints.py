@@ -24,7 +24,7 @@ def batch(mb: int, *, got: int = 0) -> OpenMicroBatch:
 @pytest.fixture
 def hints(valkey: redis.Redis, valkey_server: Server) -> Hints:
     """Hints of job j at normal priority."""
-    return Hints(make_app(Settings(redis_url=valkey_server.url)), job="j", priority="normal")
+    return Hints(Settings(redis_url=valkey_server.url), job="j", priority="normal")
 
 
 def waiting(valkey: redis.Redis, key: str) -> list[dict[str, Any]]:
@@ -41,6 +41,20 @@ def test_a_hint_names_work_and_nothing_of_a_prompt(hints: Hints, valkey: redis.R
     assert json.loads(base64.b64decode(messages[0]["body"]))[0] == [1, "j", 17, 3]
     assert first.hint == (5.0, QUEUE, 6)
     assert valkey.keys("_kombu.binding*") == []
+
+
+def test_a_hint_is_what_celery_would_send(hints: Hints, valkey: redis.Redis, valkey_server: Server) -> None:
+    hints.send([batch(17)], route=lambda _: QUEUE, now_s=5.0, reason="new")
+    (ours,) = waiting(valkey, QUEUE + "\x06\x166")
+    headers, properties = ours["headers"], ours["properties"]
+    app = make_app(Settings(redis_url=valkey_server.url))
+    celerys = app.amqp.as_task_v2(
+        headers["id"], TASK_NAME, args=(1, "j", 17, 3), argsrepr="job=j mb=17 n=3", kwargsrepr="{}"
+    )
+    assert headers == {**celerys.headers, "origin": headers["origin"]}
+    assert json.loads(base64.b64decode(ours["body"])) == json.loads(json.dumps(celerys.body))
+    assert {name: properties[name] for name in celerys.properties} == celerys.properties
+    assert (ours["content-type"], ours["content-encoding"], properties["priority"]) == ("application/json", "utf-8", 6)
 
 
 def test_an_urgent_hint_goes_before_all_others(hints: Hints, valkey: redis.Redis) -> None:
@@ -85,8 +99,9 @@ def test_a_worker_takes_the_most_urgent_first_and_else_from_its_queues_in_turn(
     hints.send([batch(mb) for mb in range(1, 6)], route=lambda _: QUEUE, now_s=5.0, reason="new")
     hints.send([batch(mb) for mb in range(11, 16)], route=lambda _: build, now_s=5.0, reason="new")
     hints.leave([batch(31)], valkey, route=lambda _: QUEUE, now_s=5.0)
-    app = make_app(Settings(redis_url=valkey_server.url), queues=(QUEUE, build))
-    high = Hints(app, job="j", priority="high")
+    settings = Settings(redis_url=valkey_server.url)
+    app = make_app(settings, queues=(QUEUE, build))
+    high = Hints(settings, job="j", priority="high")
     high.send([batch(21)], route=lambda _: build, now_s=5.0, reason="new")
     taken: list[int] = []
 
@@ -105,7 +120,7 @@ def test_a_worker_takes_the_most_urgent_first_and_else_from_its_queues_in_turn(
 def test_an_unreachable_server_is_a_redis_error_and_a_cut_connection_is_opened_again(
     hints: Hints, valkey: redis.Redis, valkey_server: Server
 ) -> None:
-    unreachable = Hints(make_app(Settings(redis_url="unix:///nowhere/redis.sock")), job="j", priority="high")
+    unreachable = Hints(Settings(redis_url="unix:///nowhere/redis.sock"), job="j", priority="high")
     lost = batch(1)
     with pytest.raises(redis.RedisError):
         unreachable.send([lost], route=lambda _: QUEUE, now_s=5.0, reason="new")

@@ -8,7 +8,6 @@ import pytest
 import redis
 
 from common import keys
-from common.broker import make_app
 from common.claim_types import Publication
 from common.errors import ExitCode
 from common.wire import MicroBatch
@@ -243,7 +242,6 @@ def make_job(bench: Bench) -> Job:
         bench.directory,
         settings=bench.settings,
         client=bench.server.client(),
-        app=make_app(bench.settings),
         journal=journal,
     )
     take(job)
