@@ -64,7 +64,7 @@ def measure_fleet(setup: Setup, folder: Path, requests: Path, *, rows: int) -> M
         worker = open_.enter_context(
             started_worker(server, *ENGINE, "--log-level", setup.log_level, *watched[0], log=folder / "worker.log")
         )
-        beside = {"worker": worker.pid, "redis": server_pid}
+        beside = {"supervisor": worker.pid, "redis": server_pid}
         listener = open_.enter_context(listening(server.url) if setup.events else nullcontext())
         if listener is not None:
             beside["listener"] = listener.pid

@@ -10,10 +10,11 @@ from tests.waiting import wait_until
 
 ROWS, CELERY_ROWS = 2_000, 200
 END_S = 240
+FLEET = {"producer", "supervisor", "supervisor/worker.app", "redis"}
 SIDES = {
-    "fleet, 32 a message": {"producer", "worker", "worker/worker.app", "redis"},
-    "the same, events on": {"producer", "worker", "worker/worker.app", "redis", "listener"},
-    "fleet, 128 a message": {"producer", "worker", "worker/worker.app", "redis"},
+    "fleet, 32 a message": FLEET,
+    "the same, events on": FLEET | {"listener"},
+    "fleet, 128 a message": FLEET,
     "Celery, 32 a message, no disk": {"client", "worker", "redis"},
     "Celery, a task a row": {"client", "worker", "redis"},
 }
@@ -43,7 +44,7 @@ def test_all_sides_run_the_same_rows(tmp_path: Path) -> None:
         assert abs(measured["rows"] / measured["seconds"] - figures["medians"][side]) < 1
         assert measured["processes"].keys() == processes
         assert all(used["peak_mib"] > 0 for used in measured["processes"].values())
-        assert (measured["events"] >= 3 * measured["messages"]) == (side == "the same, events on")
+        assert (measured["events"] > 2 * measured["messages"]) == (side == "the same, events on")
     messages = {side: repeats[0]["messages"] for side, repeats in figures["sides"].items()}
     assert messages["fleet, 128 a message"] < messages["fleet, 32 a message"]
     assert messages["Celery, 32 a message, no disk"] == -(-ROWS // 32)
