@@ -148,6 +148,8 @@ def status(options: StatusOptions) -> None:
 
     settings = options.settings()
     if options.watch:
+        if options.as_json:
+            raise typer.BadParameter("--watch is for people; for a program ask again with --json")
         watch(settings, job=options.job)
         return
     found = read_status(settings, job=options.job)

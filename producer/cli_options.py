@@ -245,13 +245,13 @@ class CollectOptions(OwnerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitOptions(JobOptions):
-    """`wait`."""
-@dataclass(frozen=True, kw_only=True)
 class TargetsOptions(OwnerOptions):
     """`targets`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WaitOptions(JobOptions):
+    """`wait`."""
 
     timeout: Annotated[
         str | None,

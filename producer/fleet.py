@@ -39,6 +39,8 @@ class Worker(NamedTuple):
     """Seconds of this life in which anything was in flight."""
     memory_bytes: int = 0
     """What its processes hold of the host's memory."""
+    gpu_memory_bytes: int = 0
+    """What is in use on its GPUs; 0 where it has none, or that cannot be asked."""
     start_s: float = 0.0
     """What its start took."""
     host: str = ""
@@ -194,6 +196,7 @@ def _worker_of(incarnation: str, fields: Mapping[bytes, bytes]) -> Worker | None
             tokens_per_s=float(fields.get(b"tokens_per_s", 0)),
             busy_s=float(fields.get(b"busy_s", 0)),
             memory_bytes=int(fields.get(b"memory_bytes", 0)),
+            gpu_memory_bytes=int(fields.get(b"gpu_memory_bytes", 0)),
             start_s=_start_s(fields.get(b"start", b"{}")),
             host=fields.get(b"host", b"").decode(),
             gpu=fields.get(b"gpu", b"").decode(),

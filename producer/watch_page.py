@@ -71,12 +71,12 @@ def make_workers_table(workers: list[Worker]) -> Table:
     chosen = sorted(workers, key=lambda worker: (-worker.tokens_per_s, worker.incarnation))
     for worker in chosen[:MOST_WORKERS]:
         table.add_row(
-            Text(worker.incarnation),
-            Text(", ".join(worker.models) if worker.state == "ready" else worker.state),
-            Text(worker.gpu),
+            _line(worker.incarnation),
+            _line(", ".join(worker.models) if worker.state == "ready" else worker.state),
+            _line(worker.gpu),
             f"{worker.in_flight}/{worker.target}",
             f"{worker.tokens_per_s:,.0f}",
-            describe_size(worker.memory_bytes),
+            describe_size(worker.gpu_memory_bytes or worker.memory_bytes),
         )
     if len(chosen) > MOST_WORKERS:
         table.add_row(Text(f"and {len(chosen) - MOST_WORKERS} more"))
@@ -116,4 +116,5 @@ def _bar(job: JobStatus) -> str:
 
 
 def _line(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
+    """One line whatever is in it: what others wrote must not move the screen."""
+    return Text("".join(c if c.isprintable() else " " for c in text), no_wrap=True, overflow="ellipsis")

@@ -28,6 +28,7 @@ from worker.engine_choice import make_engine
 from worker.engine_loop import EngineLoop
 from worker.engines.base import Engine, EngineFacts
 from worker.engines.vllm_child import WORKER_PID_VARIABLE
+from worker.gpu_metrics import find_devices
 from worker.keeper import Keeper
 from worker.options import EXIT_DIED, EXIT_STOPPED, WorkerOptions
 from worker.outage import Outage
@@ -161,7 +162,7 @@ class WorkerProcess:
         watchdog = self._make_watchdog(engine, facts, admission, keeper)
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
-        throughput = Throughput()
+        throughput = Throughput(find_devices(os.environ))
         self._phases.end("consumer")
         self._tell_phases(Event.WORKER_READY)
         self._presence.ready(

@@ -1,8 +1,11 @@
 """What a worker's heartbeat says of its work: tokens so far and a second, busy seconds, memory. Beside a line's way."""
 
 import contextlib
+from collections.abc import Sequence
 
 import psutil
+
+from worker.gpu_metrics import Device
 
 STRETCH_S = 4.0
 """Tokens a second are those of at least so long: beats may follow each other at once."""
@@ -11,7 +14,9 @@ STRETCH_S = 4.0
 class Throughput:
     """One life's."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpus: Sequence[Device] = ()) -> None:
+        """`gpus`: those of this worker whose memory can be asked for."""
+        self._gpus = gpus
         self._then: tuple[float, int] | None = None
         self._per_s = 0.0
 
@@ -22,7 +27,11 @@ class Throughput:
             "tokens_per_s": f"{self.per_s(tokens, now_s=now_s):.1f}",
             "busy_s": f"{busy_s:.1f}",
             "memory_bytes": memory_bytes(),
+            "gpu_memory_bytes": sum(used for used, _ in self._gpu_memory()),
         }
+
+    def _gpu_memory(self) -> list[tuple[int, int]]:
+        return [memory for gpu in self._gpus if (memory := gpu.memory()) is not None]
 
     def per_s(self, tokens: int, *, now_s: float) -> float:
         """Tokens a second since the last beat but those that came very close."""

@@ -85,10 +85,10 @@ class Watchdog:
         self._health = Stillness()
         self._steps, self._loop_beats, self._received, self._idle = (Stillness() for _ in range(4))
         self._idle_s = 0.0
-        self._hints_wait = False
-        self._queue_look_at = 0.0
         self.busy_s = 0.0
         """Seconds in which anything was in flight."""
+        self._hints_wait = False
+        self._queue_look_at = 0.0
         self._stopped = threading.Event()
 
     def start(self) -> None:
