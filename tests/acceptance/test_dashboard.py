@@ -119,7 +119,7 @@ def test_what_was_counted_is_what_was_done(seen: Seen) -> None:
         lambda: (
             float(seen.prometheus.ask("query", query="sum(bakehouse_results_total)")["result"][0]["value"][1]) == ROWS
         ),
-        timeout_s=10,
+        timeout_s=30,
         description="the worker's counts reach the number of rows",
     )
     assert 0.9 * ROWS <= last("sum(bakehouse_journaled_results_total)") <= ROWS
@@ -181,7 +181,9 @@ def test_panels_do_not_overlap_and_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "check", [("check", "config", "prometheus.yml"), ("test", "rules", "rules_test.yml")], ids=" ".join
+    "check",
+    [("check", "config", "prometheus.yml"), ("check", "config", "compose.yml"), ("test", "rules", "rules_test.yml")],
+    ids=" ".join,
 )
 @pytest.mark.skipif(
     not shutil.which("promtool"), reason="promtool is not installed (Debian: apt-get install prometheus)"
