@@ -73,6 +73,8 @@ class Event(StrEnum):
     COMMAND_RUN = "command_run"
     COMMAND_FAILED = "command_failed"
     METRICS_SERVED = "metrics_served"
+    TRACING_STARTED = "tracing_started"
+    TRACING_REFUSED = "tracing_refused"
     MESSAGE_LOGGED = "message_logged"
 
 

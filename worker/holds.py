@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from common.claim_types import Publication
 from common.wire import ENTRY_BYTES, MicroBatch, Result, pack_results
+from worker.tracing import SILENT, Trace
 
 
 class Hold:
@@ -22,6 +23,7 @@ class Hold:
         model: str,
         abandon: Callable[[int], None],
         is_stuck: Callable[[], bool],
+        trace: Trace = SILENT,
     ) -> None:
         """`model`: the name it was claimed for. `abandon`: stops the requests of a mask, from any thread."""
         self.job, self.mb, self.kind = batch.job, batch.mb, batch.kind
@@ -42,6 +44,7 @@ class Hold:
         self.lock = threading.Lock()
         """Held while what to publish is chosen and published, so that no two threads publish the same."""
         self.is_stuck = is_stuck
+        self.trace = trace
         self._abandon = abandon
         self._abandoned = 0
 

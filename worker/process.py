@@ -40,6 +40,7 @@ from worker.start_phases import FirstToken, StartPhases
 from worker.target import LOOK_S, TargetPolicy
 from worker.tasks import HintDesk, register_task
 from worker.throughput import Throughput
+from worker.tracing import Tracing, start_tracing
 from worker.watchdog import Limits, Watchdog
 
 ENGINE_STOP_S = 12.0
@@ -66,6 +67,7 @@ class WorkerProcess:
         self._phases = StartPhases(spawned_at=options.spawned_at)
         self._loop = EngineLoop()
         self._outage = Outage()
+        self._tracing = Tracing()
         self._ending = Ending(self._loop, drain_timeout_s=settings.drain_timeout_s)
         self._probes = Probes(self._ending, self._outage)
         self._presence = Presence(
@@ -223,9 +225,11 @@ class WorkerProcess:
     def _make_desk(self, engine: Engine, facts: EngineFacts, *, admission: Admission, keeper: Keeper) -> HintDesk:
         first_token = FirstToken(engine, tell=self._on_first_token)
 
+        identity = WorkerIdentity(self._options.incarnation, facts)
+        self._tracing = start_tracing(identity)
         around = Surroundings(
             engine,
-            WorkerIdentity(self._options.incarnation, facts),
+            identity,
             LoopClock(),
             random.Random(),
             first_wait_s=self._settings.retry_wait_s,
@@ -242,6 +246,7 @@ class WorkerProcess:
             ending=self._ending,
             outage=self._outage,
             before_arming=self._presence.beat,  # what it has done so far is known, should it die now
+            tracing=self._tracing,
         )
 
     def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission, keeper: Keeper) -> Watchdog:
@@ -264,6 +269,7 @@ class WorkerProcess:
         self._ending.when_stopping(keeper.stop_runs)
         self._ending.last_rite(keeper.publish)
         self._ending.last_rite(self._presence.beat)
+        self._ending.last_rite(self._tracing.close)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self._ending.on_signal)
         self._check_early_leave()
@@ -272,6 +278,7 @@ class WorkerProcess:
         """Everything is handed back, or could not be: end engine and loop."""
         log.info(Event.WORKER_DRAINED, exit_code=int(code))
         self._presence.stop()
+        self._tracing.close()
         try:
             self._loop.submit(engine.stop()).result(timeout=ENGINE_STOP_S)
         except TimeoutError:

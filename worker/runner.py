@@ -59,12 +59,14 @@ class MicroBatchRun:
         got: int,
         dlv: int,
         on_result: Callable[[int, Result], None],
+        on_retry: Callable[[Request, ErrorKind, int, float], object] = lambda request, kind, attempt, wait_s: None,
     ) -> None:
-        """`got`: positions not to be run. `dlv`: deliveries, this one included."""
+        """`got`: positions not to be run. `dlv`: deliveries, this one included. `on_retry`: before each wait."""
         self._batch = batch
         self._around = around
         self._dlv = dlv
         self._on_result = on_result
+        self._on_retry = on_retry
         self._unwanted = got
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._deadlines: dict[int, float] = {}
@@ -248,6 +250,7 @@ class MicroBatchRun:
 
     def _tell_retry(self, request: Request, kind: ErrorKind, *, attempt: int, wait_s: float) -> None:
         RETRIES.labels(kind.value).inc()
+        self._on_retry(request, kind, attempt, wait_s)
         log.info(
             Event.REQUEST_RETRIED,
             job=self._batch.job,

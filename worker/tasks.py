@@ -30,6 +30,7 @@ from worker.outage import Outage
 from worker.outcome import Outcome
 from worker.runner import MicroBatchRun, Surroundings
 from worker.solitude import Solitude
+from worker.tracing import Tracing
 
 CLAIM_PAUSE_S = 1.0
 MOST_CLAIMS = 15
@@ -52,6 +53,7 @@ class HintDesk:
         ending: Ending,
         outage: Outage,
         before_arming: Callable[[], object] = lambda: None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._around = around
         self._claims = claims
@@ -60,6 +62,7 @@ class HintDesk:
         self._loop = loop
         self._ending = ending
         self._outage = outage
+        self._tracing = tracing or Tracing()
         self._solitude = Solitude(
             claims=claims,
             keeper=keeper,
@@ -115,11 +118,15 @@ class HintDesk:
         return done
 
     def _run_and_settle(self, hold: Hold, run: MicroBatchRun, message_id: str) -> Outcome | None:
+        settled = False
         try:
+            hold.trace.begun()
             self._run(run, message_id)
+            hold.trace.ran()
             settled = self._keeper.settle(hold)
         finally:
             self._keeper.discard(hold)
+            hold.trace.end("lost" if hold.lost else "published" if settled else "handed_back")
         if not settled and self._outage.lasted_s():
             self._ending.left_something = True
         return Outcome(hold.results.values()) if settled or not self._ending.is_leaving else None
@@ -131,12 +138,14 @@ class HintDesk:
             self._ending.die_of_engine(error)
 
     def _begin(self, batch: MicroBatch, claimed: Claimed, *, token: str, model: str) -> tuple[Hold, MicroBatchRun]:
+        trace = self._tracing.begin(batch, dlv=claimed.dlv)
         run = MicroBatchRun(
             batch,
             self._around,
             got=claimed.got,
             dlv=claimed.dlv,
-            on_result=lambda position, result: hold.add(position, result),
+            on_result=trace.over(lambda position, result: hold.add(position, result)),
+            on_retry=trace.retried,
         )
         hold = Hold(
             batch,
@@ -145,6 +154,7 @@ class HintDesk:
             model=model,
             abandon=lambda mask: self._loop.call(run.abandon, mask),
             is_stuck=lambda: run.stuck,
+            trace=trace,
         )
         self._keeper.add(hold)
         if self._ending.is_stopping:
