@@ -1,5 +1,6 @@
 """The command `producer`: verbs over one call each. Data to stdout, talk to stderr."""
 
+import gc
 import sys
 import traceback
 from collections.abc import Callable
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from producer.summary import Summary
 
 T = TypeVar("T")
+GARBAGE_OBJECTS = 50_000
+"""Python looks for garbage after so many new objects, not 700: most of them are modules at the start, and lines later, and
+looking for cycles among them was an eighth of the start."""
 
 app = typer.Typer(
     name="producer",
@@ -246,6 +250,7 @@ _add(TargetsOptions, targets, TARGETS)
 def main() -> None:
     """Run one verb; ends the process with its exit code, 3 for every uncaught error."""
     make_stderr_steady()
+    gc.set_threshold(GARBAGE_OBJECTS)
     try:
         app()
     except BakehouseError as error:
