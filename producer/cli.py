@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 GARBAGE_OBJECTS = 50_000
-"""Python looks for garbage after so many new objects, not 700: most of them are modules at the start, and lines later, and
-looking for cycles among them was an eighth of the start."""
+"""Python looks for garbage after so many new objects, not 700: nearly all of them are modules at the start, and lines
+later, and to look for cycles among them was an eighth of the start."""
 
 app = typer.Typer(
     name="producer",
