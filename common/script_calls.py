@@ -51,6 +51,8 @@ def run_all(client: redis.Redis, name: str, calls: Sequence[Call]) -> list[Any]:
 
     Raises the first `redis.RedisError` of any: others of its round trip may have been done.
     """
+    if len(calls) == 1:  # as most publishes are; a pipeline of one costs a third more
+        return [run(client, name, keys=calls[0].keys, args=calls[0].args)]
     replies: list[Any] = []
     for start in range(0, len(calls), PIPELINED):
         slice_ = calls[start : start + PIPELINED]

@@ -66,7 +66,8 @@ def test_what_arrives_while_a_suspect_is_alone_goes_back(job: Job, worker: Worke
     done = worker.take(SUSPECT)
     await_armed(job, SUSPECT)
     assert not worker.take(NORMAL).result(5), "the hint is handed back"
-    assert (job.stage(NORMAL), worker.engine.unfinished()) == ("READY", 1)
+    assert job.stage(NORMAL) == "READY"
+    wait_until(lambda: worker.engine.unfinished() == 1, timeout_s=5, description="the suspect runs alone")
     bring_elsewhere(job, SUSPECT)
     assert done.result(10)
     assert worker.take(NORMAL).result(10)

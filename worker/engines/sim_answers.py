@@ -61,19 +61,15 @@ class SimCall(NamedTuple):
         """The good answer, each choice `tokens` tokens long."""
         if self.url == "/v1/embeddings":
             return Answer(200, orjson.dumps(self._embeddings()))
-        finish = "length" if tokens == self.limit else "stop"
-        logprobs = {"content": [{"token": "a", "logprob": _MINUS_INFINITY}]} if inf_logprobs else None
-        answers = [_repeated(text, tokens) for text in self.texts for _ in range(self.choices)]
         is_chat = self.url == "/v1/chat/completions"
-        choices = [
-            {
-                "index": index,
-                **({"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}),
-                "logprobs": logprobs,
-                "finish_reason": finish,
-            }
-            for index, text in enumerate(answers)
-        ]
+        logprobs = {"content": [{"token": "a", "logprob": _MINUS_INFINITY}]} if inf_logprobs else None
+        finish = "length" if tokens == self.limit else "stop"
+        choices: list[dict[str, object]] = []
+        for text in self.texts:
+            repeated = _repeated(text, tokens)
+            said = {"message": {"role": "assistant", "content": repeated}} if is_chat else {"text": repeated}
+            for _ in range(self.choices):
+                choices.append({"index": len(choices), **said, "logprobs": logprobs, "finish_reason": finish})
         body = orjson.dumps(
             {
                 "id": f"{'chatcmpl' if is_chat else 'cmpl'}-sim-{next(_numbers)}",
@@ -81,7 +77,7 @@ class SimCall(NamedTuple):
                 "created": int(time.time()),
                 "model": self.model,
                 "choices": choices,
-                "usage": self._usage(tokens * len(answers)),
+                "usage": self._usage(tokens * len(choices)),
             }
         )
         return Answer(200, body.replace(_MINUS_INFINITY_JSON, b"-Infinity") if inf_logprobs else body)
@@ -108,11 +104,7 @@ def error_answer(status: int, kind: str, message: str, *, param: str | None = No
 
 def read_call(url: str, body: bytes, *, served: str | None) -> SimCall | Answer:
     """The call in `body`, or the answer that refuses it. `served`: the only model there is; None: any."""
-    reader = {
-        "/v1/chat/completions": _chat_texts,
-        "/v1/completions": _prompt_texts,
-        "/v1/embeddings": _input_texts,
-    }.get(url)
+    reader = _READERS.get(url)
     if reader is None:
         return Answer(404, b'{"detail":"Not Found"}')
     try:
@@ -126,7 +118,9 @@ def read_call(url: str, body: bytes, *, served: str | None) -> SimCall | Answer:
         return error_answer(400, "BadRequestError", f"JSON decode error: {error}")
     except _Refused as refused:
         return refused.answer
-    prompt_tokens = sum(text.count(" ") + 1 for text in all_texts)
+    prompt_tokens = len(all_texts)
+    for text in all_texts:
+        prompt_tokens += text.count(" ")
     if prompt_tokens + (limit or 0) > CONTEXT_TOKENS:
         message = f"maximum context length is {CONTEXT_TOKENS} tokens, the prompt has {prompt_tokens}"
         return error_answer(400, "BadRequestError", message, param="input_tokens")
@@ -167,17 +161,17 @@ def _chat_texts(fields: dict[str, Any]) -> tuple[list[str], list[str]]:
     texts: list[str] = []
     last = None
     for message in messages:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str):
             raise _Refused("messages: each needs a role", param="messages")
-        texts.append(_content(message.get("content")))
-        if message["role"] == "user":
+        content = message.get("content")
+        texts.append(content if isinstance(content, str) else _content(content))
+        if role == "user":
             last = texts[-1]
     return texts, [texts[-1] if last is None else last]
 
 
 def _content(content: object) -> str:
-    if isinstance(content, str):
-        return content
     if content is None:
         return ""
     if not isinstance(content, list):
@@ -222,3 +216,10 @@ def _repeated(text: str, tokens: int) -> str:
 def _vector(text: str) -> list[float]:
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
     return [byte / 255 for byte in digest[:_EMBEDDING_SIZE]]
+
+
+_READERS = {
+    "/v1/chat/completions": _chat_texts,
+    "/v1/completions": _prompt_texts,
+    "/v1/embeddings": _input_texts,
+}
