@@ -19,9 +19,10 @@ ENDPOINTS: frozenset[str] = frozenset(get_args(Endpoint))
 CHAT = "/v1/chat/completions"
 SIMPLE_URLS = {"messages": CHAT, "prompt": "/v1/completions", "input": "/v1/embeddings"}
 """The field that tells what a simple line asks for, and the endpoint it goes to."""
-ENVELOPE = ("method", "url", "body")
+ENVELOPE = frozenset(("method", "url", "body"))
 """A line with any of these is an OpenAI batch line."""
 
+_OBJECTS = {dict}
 _GENERATING = frozenset({CHAT, "/v1/completions", "/v1/responses"})
 _OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _UNSTATED_OUTPUT_TOKENS = 256
@@ -68,7 +69,7 @@ def check_line(value: object) -> Checked:
     custom_id = value.get("custom_id")
     if type(custom_id) is not str or not custom_id:
         raise _invalid(_wrong(value, "custom_id", "a non-empty string, different on each line"))
-    if any(name in value for name in ENVELOPE):
+    if not value.keys().isdisjoint(ENVELOPE):
         url, body, simple = *_check_envelope(value), False
     else:
         url, body, simple = *_check_simple(value), True
@@ -104,7 +105,7 @@ def _check_body(url: str, body: dict[str, object]) -> None:
         raise _invalid(_wrong(body, "model", "a non-empty string, or absent where the job has one model"))
     if url == CHAT:
         messages = body.get("messages")
-        if type(messages) is not list or not messages or not all(type(message) is dict for message in messages):
+        if type(messages) is not list or not messages or set(map(type, messages)) != _OBJECTS:
             raise _invalid(_wrong(body, "messages", "a non-empty list of objects"))
     stream = body.get("stream")
     if stream is not None and stream is not False:

@@ -153,15 +153,18 @@ def _read_line(physical: _Physical, choose_model: ChooseModel, include_request: 
         model, body = _with_model(value, checked, choose_model)
     except LineError as error:
         return _reject_value(physical, value, error, include_request)
+    custom_id, url, fields, simple = checked
     return InputLine(
-        *physical[:3],
-        checked.custom_id,
-        checked.url,
+        physical.line,
+        physical.offset,
+        physical.length,
+        custom_id,
+        url,
         model,
         body,
-        content.strip() if checked.simple or include_request else None,
-        estimate_tokens(checked.url, checked.body, body),
-        hash_id(checked.custom_id),
+        content.strip() if simple or include_request else None,
+        estimate_tokens(url, fields, body),
+        hash_id(custom_id),
     )
 
 
