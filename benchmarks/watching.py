@@ -6,6 +6,7 @@ a request. Events: as long as Flower runs, workers send them; here its receiver 
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--picture", type=Path, help="where to draw, e.g. docs/pictures/watching.png")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # by the way of every `with`: no process may be left
     with tempfile.TemporaryDirectory(prefix="bh-watching-") as scratch, redirect_stdout(sys.stderr):
         measured = measure(Path(scratch), rows=arguments.rows, repeats=arguments.repeats)
     compared = Compared("requests/s", {side: [each.rate for each in all_] for side, all_ in measured.items()})

@@ -5,6 +5,7 @@ over the whole command that gives the rows and writes the ordered results.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--only", action="store_true", help=f"measure one side alone: {FLEET}")
     parser.add_argument("--picture", type=Path, help="where to draw, e.g. docs/pictures/pipeline.png")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # by the way of every `with`: no process may be left
     sides = (FLEET,) if arguments.only else SIDES
     with tempfile.TemporaryDirectory(prefix="bh-pipeline-") as scratch, redirect_stdout(sys.stderr):
         measured = measure(Path(scratch), sides, arguments)
