@@ -14,7 +14,7 @@
 
 The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `tok`, `wk`, `beat`, `armed`, `n`,
 `got`, `z`, `dlv`, `kind`; of `info`: `state`, `epoch`, `want`, `heard`, `reason`, `mb_high`, `manifest`, `mixed`,
-`digest:<model>`, `seen`, the counts, `exit` and `status`; of an entry in `results`: `mb`, `z`.
+`digest:<model>`, `seen`, the counts, `outlook`, `exit` and `status`; of an entry in `results`: `mb`, `z`.
 """
 
 JOB_LIFETIME_S = 7 * 24 * 3600

@@ -18,6 +18,7 @@ from tests.terminal import terminal
 from tests.waiting import wait_until
 
 LONG, SHORT = 4_000, 24
+HEARTBEAT_S = 5.0
 LOST = "say 11"
 """Text of a prompt."""
 
@@ -106,6 +107,20 @@ def test_a_program_gets_tokens_gpu_seconds_tags_and_cost_of_all_jobs(jobs: Jobs,
     assert dear["outlook"]["bottleneck"] == "engines"
     assert {worker["gpu"] for worker in priced["workers"]} == {"cpu0", "cpu1"}
     assert all(worker["memory_bytes"] > 2**20 for worker in priced["workers"])
+
+
+def test_the_time_of_shared_workers_is_split_by_tokens(jobs: Jobs, tmp_path: Path) -> None:
+    before = sum(worker["busy_s"] for worker in ask(jobs)["workers"])
+    rows = {"brief": write_rows(tmp_path / "brief.jsonl", [5] * LONG), "wordy": write_rows(tmp_path / "w", [20] * LONG)}
+    with jobs.running("brief", rows["brief"]), jobs.running("wordy", rows["wordy"]):
+        wait_until(lambda: min(jobs.done("brief"), jobs.done("wordy")) > 300, timeout_s=120, description="both ran")
+        said = ask(jobs)
+    brief, wordy = (job_of(said, name) for name in ("brief", "wordy"))
+    weights = [job["tokens"] + job["done"] for job in (brief, wordy)]
+    assert weights[1] > 1.5 * weights[0], "else an equal split would pass too"
+    assert wordy["gpu_s"] / brief["gpu_s"] == pytest.approx(weights[1] / weights[0], rel=0.3)
+    busy_s = sum(worker["busy_s"] for worker in said["workers"]) - before
+    assert brief["gpu_s"] + wordy["gpu_s"] <= busy_s + 2 * HEARTBEAT_S, "workers may also run what others left"
 
 
 def test_a_miss_is_said_early_and_late_results_are_counted(jobs: Jobs, tmp_path: Path) -> None:
