@@ -25,7 +25,7 @@ SLOW_CLIENT_S = 10.0
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
 
-Targets = Callable[[], bytes | None]
+ScrapeTargets = Callable[[], bytes | None]
 """Gives JSON as Prometheus' HTTP discovery reads it; None: not known just now, so that Prometheus keeps what it has."""
 
 
@@ -35,7 +35,7 @@ class _MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, address: tuple[str, int], probes: dict[str, Callable[[], bool]], targets: Targets | None
+        self, address: tuple[str, int], probes: dict[str, Callable[[], bool]], targets: ScrapeTargets | None
     ) -> None:
         self.probes = probes
         self.targets = targets
@@ -83,7 +83,7 @@ def serve(
     host: str,
     healthy: Callable[[], bool],
     ready: Callable[[], bool],
-    targets: Targets | None = None,
+    targets: ScrapeTargets | None = None,
 ) -> int:
     """Serve this process's metrics from a daemon thread; returns the port bound (`port` 0: any free one).
 

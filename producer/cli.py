@@ -165,13 +165,13 @@ def status(options: StatusOptions) -> None:
 
 def targets(options: TargetsOptions) -> None:
     """`producer targets`: once, or for Prometheus to ask."""
-    from producer.discovery import as_json, read_targets
+    from producer.discovery import as_json, read_scrape_targets
     from producer.metrics_port import serve_targets
     from producer.status import connect
 
     settings = options.settings()
     if settings.metrics_port is None:
-        sys.stdout.buffer.write(as_json(read_targets(connect(settings))) + b"\n")
+        sys.stdout.buffer.write(as_json(read_scrape_targets(connect(settings))) + b"\n")
     else:
         serve_targets(settings, settings.metrics_port, say=say)
 

@@ -16,7 +16,7 @@ ROLES = {"worker": keys.WORKER_PREFIX, "collector": keys.COLLECTOR_PREFIX}
 """The closed set of label `role`, and whose heartbeats these are."""
 
 
-class Target(NamedTuple):
+class ScrapeTarget(NamedTuple):
     """One metrics port."""
 
     address: str
@@ -24,18 +24,18 @@ class Target(NamedTuple):
     host: str
 
 
-def read_targets(client: redis.Redis) -> list[Target]:
+def read_scrape_targets(client: redis.Redis) -> list[ScrapeTarget]:
     """Every metrics port of the fleet on this Redis, sorted. Raises `redis.RedisError`."""
-    return sorted(target for role, prefix in ROLES.items() for target in _targets_of(client, role, prefix))
+    return sorted(target for role, prefix in ROLES.items() for target in _scrape_targets_of(client, role, prefix))
 
 
-def as_json(targets: list[Target]) -> bytes:
+def as_json(targets: list[ScrapeTarget]) -> bytes:
     """`targets` as Prometheus' HTTP and file discovery read them: a JSON array, `[]` for none."""
     groups = [{"targets": [target.address], "labels": {"role": target.role, "host": target.host}} for target in targets]
     return orjson.dumps(groups)
 
 
-def _targets_of(client: redis.Redis, role: str, prefix: str) -> Iterator[Target]:
+def _scrape_targets_of(client: redis.Redis, role: str, prefix: str) -> Iterator[ScrapeTarget]:
     for fields in read_heartbeats(client, prefix).values():
         if address := fields.get(b"metrics"):
-            yield Target(address.decode(), role, fields.get(b"host", b"").decode())
+            yield ScrapeTarget(address.decode(), role, fields.get(b"host", b"").decode())

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 import redis
 
 from common.broker import make_client, redis_url
-from common.exposition import Targets, serve
+from common.exposition import ScrapeTargets, serve
 from common.log import Event, get_logger
 from common.metrics_address import address_for
 from common.settings import Settings
-from producer.discovery import as_json, read_targets
+from producer.discovery import as_json, read_scrape_targets
 from producer.heartbeat import Heartbeat
 from producer.interrupts import Interrupts
 from producer.pulse import all_ready, all_well
@@ -41,13 +41,13 @@ def metrics_port(settings: Settings) -> Iterator[None]:
         yield
 
 
-def targets_in(url: str) -> Targets:
+def targets_in(url: str) -> ScrapeTargets:
     """Asks the Redis at `url` each time."""
     client = make_client(url, socket_timeout_s=ASK_S)
 
     def ask() -> bytes | None:
         try:
-            return as_json(read_targets(client))
+            return as_json(read_scrape_targets(client))
         except redis.RedisError:
             return None
 

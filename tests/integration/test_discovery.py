@@ -7,7 +7,7 @@ import redis
 
 from common import keys
 from common.exposition import serve
-from producer.discovery import Target, read_targets
+from producer.discovery import ScrapeTarget, read_scrape_targets
 from producer.heartbeat import Heartbeat
 from producer.metrics_port import metrics_port, targets_in
 from tests.collecting import FakeEngineWorker, quick_settings, write_input
@@ -22,16 +22,16 @@ from worker.options import SimOptions
 
 def test_who_lives_is_told_and_who_left_is_not(valkey: redis.Redis, valkey_server: Server, tmp_path: Path) -> None:
     port = free_port()
-    assert read_targets(valkey) == []
+    assert read_scrape_targets(valkey) == []
     with (
         FakeEngineWorker(valkey_server),  # has no port
         started_worker(valkey_server, tmp_path / "log", sim=SimOptions(), BAKEHOUSE_METRICS_PORT=str(port)) as worker,
         Heartbeat(valkey, metrics="10.0.0.7:9470", every_s=5),
     ):
-        wait_until(lambda: len(read_targets(valkey)) == 2, timeout_s=5, description="both are there")
+        wait_until(lambda: len(read_scrape_targets(valkey)) == 2, timeout_s=5, description="both are there")
         host = worker.presence()["host"]
-        expected = [Target("10.0.0.7:9470", "collector", host), Target(f"127.0.0.1:{port}", "worker", host)]
-        assert read_targets(valkey) == expected
+        expected = [ScrapeTarget("10.0.0.7:9470", "collector", host), ScrapeTarget(f"127.0.0.1:{port}", "worker", host)]
+        assert read_scrape_targets(valkey) == expected
         printed = run_producer("targets", "--redis-url", valkey_server.url)
         assert printed.returncode == 0, printed.stderr
         assert json.loads(printed.stdout) == [
@@ -39,16 +39,18 @@ def test_who_lives_is_told_and_who_left_is_not(valkey: redis.Redis, valkey_serve
         ]
         lifetimes = [valkey.ttl(key) for key in valkey.scan_iter(keys.COLLECTOR_PREFIX + "*")]
         assert [0 < int(str(left_s)) <= keys.WORKER_LIFETIME_S for left_s in lifetimes] == [True]
-    assert [target.role for target in read_targets(valkey)] == ["worker"], "a killed worker's heartbeat goes in 20 s"
+    assert [target.role for target in read_scrape_targets(valkey)] == ["worker"], (
+        "a killed worker's heartbeat goes in 20 s"
+    )
 
 
 def test_a_collectors_port_tells_of_itself(valkey: redis.Redis, valkey_server: Server) -> None:
     port = free_port()
     with metrics_port(quick_settings(valkey_server, metrics_port=port)):
-        wait_until(lambda: read_targets(valkey), timeout_s=5, description="it beats")
+        wait_until(lambda: read_scrape_targets(valkey), timeout_s=5, description="it beats")
         status, body = get(port, "/targets")
         assert (status, [group["targets"] for group in json.loads(body)]) == (200, [[f"127.0.0.1:{port}"]])
-    assert read_targets(valkey) == []
+    assert read_scrape_targets(valkey) == []
 
 
 def test_no_answer_is_not_an_empty_list(own_server: Server) -> None:
