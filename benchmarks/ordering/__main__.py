@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.ordering.job import Ran
-from benchmarks.ordering.lengths import ORDERS, measure_lengths, perfect_s
+from benchmarks.ordering.lengths import CASES, ORDERS, measure_lengths, perfect_s
 from benchmarks.ordering.picture import draw_ordering
 from benchmarks.ordering.prefixes import CACHES, measure_prefixes
 from benchmarks.report import finish, print_table
@@ -53,27 +53,42 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=600, help="of a job on the real engine")
     parser.add_argument("--sim-rows", type=int, default=4_000, help="of a job on simulated workers")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="a model of noise: shows that the benchmark runs")
     parser.add_argument("--workers", type=int, default=1, help="with the real engine")
+    parser.add_argument("--known", choices=CASES, action="append", help="of the lengths; default all")
     parser.add_argument("--only", choices=SETS, action="append", help="lengths, or one size of the prefix cache")
     parser.add_argument("--picture", type=Path, help="draw what was measured")
     given = parser.parse_args()
-    chosen, lines, figures = given.only or SETS, list[Line](), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="bh-ordering-") as scratch, redirect_stdout(sys.stderr):
-        folder = Path(scratch)
-        if "lengths" in chosen:
-            for known, runs in measure_lengths(folder, rows=given.sim_rows, repeats=given.repeats).items():
-                lines += lines_of(f"lengths {known}", runs)
-            figures["perfect_s"] = {
-                order: round(perfect_s(given.sim_rows, longest_first=order == "length"), 3) for order in ORDERS
-            }
-        for cache in (cache for cache in CACHES if cache in chosen):
-            sizes = {"rows": given.rows, "repeats": given.repeats, "workers": given.workers}
-            found = measure_prefixes(folder, cache=cache, **sizes)
-            figures[f"one engine, {cache} cache"] = found.alone
-            lines += lines_of(f"prefixes, {cache} cache", found.fleet)
+        lines, figures = measure(given, Path(scratch))
     if given.picture is not None:
         draw_ordering(given.picture, {f"{one.workload}, by {one.order}": one.ratios for one in lines if one.ratios})
     return report(lines, figures)
+
+
+def measure(given: argparse.Namespace, folder: Path) -> tuple[list[Line], dict[str, Any]]:
+    """All that was asked for, and what stands beside it."""
+    lines: list[Line] = []
+    figures: dict[str, Any] = {}
+    known = given.known or list(CASES)
+    if given.only is None or "lengths" in given.only:
+        for case, runs in measure_lengths(folder, known, rows=given.sim_rows, repeats=given.repeats).items():
+            lines += lines_of(f"lengths {case}", runs)
+        for order in ORDERS if "stated" in known else ():
+            perfect = perfect_s(given.sim_rows, longest_first=order == "length")
+            figures[f"perfect dispatcher, stated, {order}"] = round(perfect, 3)
+    for cache in (cache for cache in CACHES if given.only is None or cache in given.only):
+        found = measure_prefixes(
+            folder,
+            cache=cache,
+            rows=given.rows,
+            repeats=given.repeats,
+            workers=given.workers,
+            quick=given.quick,
+        )
+        figures[f"one engine, {cache} cache"] = found.alone
+        lines += lines_of(f"prefixes, {cache} cache", found.fleet)
+    return lines, figures
 
 
 def lines_of(workload: str, runs: Mapping[Order, Sequence[Ran]]) -> list[Line]:

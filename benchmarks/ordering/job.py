@@ -30,11 +30,12 @@ class Ran(NamedTuple):
         return {"seconds": round(self.seconds, 3), "out_of_order": self.out_of_order, "hits": round(self.hits, 4)}
 
 
-def run_job(server: Server, folder: Path, source: Path, *, order: Order, name: str) -> Ran:
+def run_job(server: Server, folder: Path, source: Path, *, order: Order, name: str, config: Path | None = None) -> Ran:
     """`producer run` on the workers of `server`; every row must get its good result."""
     output = folder / f"{name}.jsonl"
     place = ("--redis-url", server.url, "--jobs", folder / "jobs", "--job-id", name, "--json")
-    ended = run_producer("run", source, "-o", output, *place, "--order", order, timeout_s=LONGEST_S)
+    knobs = ("--config", config) if config is not None else ()
+    ended = run_producer("run", source, "-o", output, *place, *knobs, "--order", order, timeout_s=LONGEST_S)
     if ended.returncode != 0:
         raise SystemExit(f"{name} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
     with output.open("rb") as file:

@@ -11,6 +11,7 @@ from benchmarks.ordering.job import Ran, run_job, turns
 from benchmarks.report import cpus
 from benchmarks.rows import write_prefixes
 from common.settings import Order
+from tests.models import tiny_model
 from tests.processes import SMALL_MODEL, environment, started_worker
 from tests.servers import VALKEY, Server
 from worker.engines.vllm_env import engine_environment
@@ -32,16 +33,17 @@ class Found(NamedTuple):
     fleet: dict[Order, list[Ran]]
 
 
-def measure_prefixes(folder: Path, *, cache: str, rows: int, repeats: int, workers: int) -> Found:
-    """A bare engine first, then a fleet of `workers`, warm, in each order."""
+def measure_prefixes(folder: Path, *, cache: str, rows: int, repeats: int, workers: int, quick: bool) -> Found:
+    """A bare engine first, then a fleet of `workers`, warm, in each order; `quick`: a model of noise."""
+    model, words = (tiny_model(), PREFIX_WORDS // 8) if quick else (SMALL_MODEL, PREFIX_WORDS)
     source = folder / f"prefixes-{cache}.jsonl"
-    write_prefixes(source, rows, model=MODEL, prefixes=PREFIXES, prefix_words=PREFIX_WORDS, tokens=ANSWER_TOKENS)
-    alone = _run_alone(source, cache)
+    write_prefixes(source, rows, model=MODEL, prefixes=PREFIXES, prefix_words=words, tokens=ANSWER_TOKENS)
+    alone = _run_alone(model, source, cache)
     fleet: dict[Order, list[Ran]] = {order: [] for order in ORDERS}
     with ExitStack() as open_:
         server = Server(VALKEY, folder / f"valkey-{cache}").start()
         open_.callback(server.stop)
-        own = ("--model", SMALL_MODEL, "--served-model-name", MODEL, "--log-level", "warning")
+        own = ("--model", model, "--served-model-name", MODEL, "--log-level", "warning")
         for number in range(workers):
             log = folder / f"worker-{cache}-{number}.log"
             open_.enter_context(started_worker(server, *own, "--", *_flags(cache), log=log))
@@ -57,8 +59,8 @@ def _flags(cache: str) -> list[str]:
     return [*sizes, "--enforce-eager", "--enable-prompt-tokens-details"]
 
 
-def _run_alone(source: Path, cache: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.ordering.one_engine", str(SMALL_MODEL), MODEL, str(source), "--"]
+def _run_alone(model: Path, source: Path, cache: str) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.ordering.one_engine", str(model), MODEL, str(source), "--"]
     variables = {**environment(), **engine_environment(environment(), accelerator=False, cores=cpus(), workers=1)}
     ended = subprocess.run(
         [*command, *_flags(cache)], env=variables, capture_output=True, text=True, timeout=ONE_ENGINE_S, check=False
