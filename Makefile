@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-browser cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-browser cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -67,6 +67,9 @@ bench-order: $(VENV)/.dev $(MODEL)/config.json  ## what another order of work br
 
 bench-fairness: $(VENV)/.dev  ## what a small job pays for a large one, and the shares of three, about 5 minutes
 	@$(RUN) -m benchmarks.fairness --picture docs/pictures/fairness.png
+
+bench-deadline: $(VENV)/.dev  ## how well a job's end is told, and whether advised workers keep a deadline, about 17 minutes
+	@$(RUN) -m benchmarks.deadline
 
 bench-memory: $(VENV)/.dev  ## memory and rate from ten thousand rows to ten million, and of large rows, about 30 minutes
 	@$(RUN) -m benchmarks.memory --rows 10000 --rows 1000000 --rows 10000000 --large --picture docs/pictures/memory.png

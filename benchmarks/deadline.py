@@ -141,7 +141,7 @@ def report(alone: list[Life], missed: list[Life], kept: list[Life], *, within_s:
     """The tables, the bounds and the JSON line."""
     errors = {share: [life.error_at(share) for life in alone] for share in QUARTERS}
     print_table(
-        "error of the end that is told, as a share of the job's life",
+        "error of the end told",
         ["at", "each run"],
         [[f"{share:.0%}", ", ".join(_percent(error) for error in found)] for share, found in errors.items()],
     )
