@@ -46,10 +46,6 @@ class Planner:
         while self._open:
             yield from self._take(next(iter(self._open)))
 
-    def waiting(self) -> int:
-        """Requests taken and not yet given out."""
-        return sum(len(lines) for lines in self._open.values())
-
     def _take(self, key: _Key) -> Iterator[list[InputLine]]:
         lines = self._open.pop(key)
         del self._open_tokens[key]
