@@ -101,18 +101,21 @@ class BatchRunner:
 class Bench:
     """What answers the commands."""
 
-    def __init__(self, bare: BareEngine, runner: BatchRunner) -> None:
+    def __init__(self, bare: BareEngine, make_runner: Callable[[], Awaitable[BatchRunner]]) -> None:
         self._bare = bare
-        self._runner = runner
+        self._make_runner = make_runner
+        self._runner: BatchRunner | None = None
 
     async def run(self, side: str, rows: Path, size: int) -> dict[str, Any]:
         """Seconds, output tokens and steps of one run, and when each answer was there; rows are read beforehand."""
-        calls = [] if side == "run-batch" else read_calls(rows)
+        calls = read_calls(rows)
+        if side == "run-batch":
+            self._runner = self._runner or await self._make_runner()
         ways: dict[str, Callable[[], Awaitable[int]]] = {
             "all": lambda: self._bare.at_once(calls),
             "kept": lambda: self._bare.kept(calls, size),
             "batches": lambda: self._bare.one_by_one(calls, size),
-            "run-batch": lambda: self._runner.run(rows),
+            "run-batch": lambda: self._run_batch(rows),
         }
         self._bare.ended_s = []
         steps, began_s = own_steps(), time.monotonic()
@@ -120,6 +123,10 @@ class Bench:
         seconds = time.monotonic() - began_s
         ended_s = [ended_s - began_s for ended_s in self._bare.ended_s]
         return {"seconds": seconds, "tokens": tokens, "steps": own_steps() - steps, "ended_s": ended_s}
+
+    async def _run_batch(self, rows: Path) -> int:
+        assert self._runner is not None
+        return await self._runner.run(rows)
 
 
 def read_calls(rows: Path) -> list[Call]:
@@ -144,7 +151,7 @@ def main() -> int:
     with asyncio.Runner() as loop:
         engine = VllmEngine(model, served_model_name=name, vllm_flags=flags)
         facts = loop.run(engine.start())
-        bench = Bench(BareEngine(engine), loop.run(BatchRunner.make(engine, model=model, name=name, flags=flags)))
+        bench = Bench(BareEngine(engine), lambda: BatchRunner.make(engine, model=model, name=name, flags=flags))
         say(ready=facts.name, concurrency=facts.concurrency)
         for command in sys.stdin:
             side, rows, size = command.split()

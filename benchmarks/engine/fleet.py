@@ -4,6 +4,7 @@ import json
 import resource
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from benchmarks.engine.cpu import COLLECTOR, SERVER, SUPERVISOR, cpu_s, spent
 from benchmarks.engine.measured import Measured, tail_s
@@ -57,12 +58,8 @@ class Fleet:
         folder = self._folder / salt
         folder.mkdir()
         source, output = salted(rows, folder / "rows.jsonl", salt=salt, first=first), folder / "out.jsonl"
-        place = ("--redis-url", self.server.url, "--jobs", folder / "jobs", "--json")
         before, collector_before_s, steps = cpu_s(self._pids), _ended_children_s(), served_steps(self._port)
-        ended = run_producer("run", source, "-o", output, *place, timeout_s=LONGEST_S)
-        if ended.returncode != 0:
-            raise SystemExit(f"producer run ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
-        summary = json.loads(ended.stdout)
+        summary = self._run_job(source, output, jobs=folder / "jobs")
         timeline, seconds = read_timeline(output), summary["elapsed_s"]
         last_line_at = output.stat().st_mtime_ns / 1e9
         ended_s = [row.ended_at for row in timeline if row.model == GENERATOR]
@@ -80,6 +77,18 @@ class Fleet:
                 seconds=seconds,
             ),
         )
+
+    def _run_job(self, source: Path, output: Path, *, jobs: Path) -> dict[str, Any]:
+        """Its summary. Raises `SystemExit` when it fails, or was not run by the workers that were there."""
+        workers = set(live_workers(self.server))
+        place = ("--redis-url", self.server.url, "--jobs", jobs, "--json")
+        ended = run_producer("run", source, "-o", output, *place, timeout_s=LONGEST_S)
+        if ended.returncode != 0:
+            raise SystemExit(f"producer run ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
+        if set(live_workers(self.server)) != workers:
+            raise SystemExit("the workers that are live now are not those that were when the job began")
+        summary: dict[str, Any] = json.loads(ended.stdout)
+        return summary
 
 
 def _ended_children_s() -> float:
