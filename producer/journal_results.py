@@ -123,8 +123,8 @@ class JournalResults(JournalRounds):
             if waiting is not None and waiting[0] == seq:
                 lines.append(waiting)
                 waiting = next(earlier, None)
-            elif seq in fresh:
-                lines.append((seq, int(fresh[seq].status != 200), fresh[seq].line))
+            elif (result := fresh.get(seq)) is not None:
+                lines.append((seq, int(result.status != 200), result.line))
             else:
                 break
             size += len(lines[-1][2])
