@@ -16,6 +16,8 @@ from producer.eta import Forecast
 URGENT_SHARE = 0.1
 """A job is hurried while less than this share of the time left is margin; no hurry is needed above `CALM_SHARE`."""
 CALM_SHARE = 0.25
+UNTOLD_SHARE = 1 / 3
+"""An end that cannot be told for this share of the time there was (nobody works, nothing comes) is taken for a miss."""
 SLACK = 0.95
 """Workers that are advised are to be done in this share of the time left: the last requests leave places idle."""
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
@@ -51,12 +53,12 @@ class Standing(NamedTuple):
     is_urgent: bool = False
     """Whether its hints go first."""
     workers_needed: int | None = None
-    """Live workers that would make it, where those that are there will not; None: none needed, or no number does."""
+    """Live workers that would make it, where those that are there will not; None: none needed, none known."""
+    is_at_risk: bool = False
+    """Whether the deadline will be missed, as things are."""
 
-    @property
-    def is_at_risk(self) -> bool:
-        """Whether the deadline will be missed, as things are."""
-        return self.margin_s is not None and self.margin_s < 0
+
+NOWHERE = Standing()
 
 
 def choose_deadline(
@@ -101,18 +103,26 @@ class Crew(NamedTuple):
     """What another worker takes to start."""
 
 
-def judge(forecast: Forecast, crew: Crew, *, left_s: float, was_urgent: bool) -> Standing:
-    """How a job that `crew` works on stands by a deadline in `left_s`."""
+def judge(
+    forecast: Forecast, crew: Crew, *, left_s: float, before: Standing = NOWHERE, untold_s: float = 0.0
+) -> Standing:
+    """How a job that `crew` works on stands by a deadline in `left_s`.
+
+    `before`: as it stood at the last look. `untold_s`: for so long no end could be told.
+    """
     if left_s <= 0:
-        return Standing(left_s - (forecast.left_s or 0.0), is_urgent=True)
+        return Standing(left_s - (forecast.left_s or 0.0), is_urgent=True, is_at_risk=True)
+    if forecast.left is None:
+        return NOWHERE
     if forecast.left_s is None:
-        return Standing(is_urgent=was_urgent)
+        is_at_risk = before.is_at_risk or untold_s >= UNTOLD_SHARE * (untold_s + left_s)
+        needed = workers_needed(forecast, crew, left_s=left_s) if is_at_risk and not crew.workers else None
+        return Standing(None, before.is_urgent or is_at_risk, needed, is_at_risk)
     margin_s = left_s - forecast.left_s
-    is_urgent = margin_s < (CALM_SHARE if was_urgent else URGENT_SHARE) * left_s
-    needed = None
-    if margin_s < 0:
-        needed = workers_needed(forecast, crew, left_s=left_s)
-    return Standing(margin_s, is_urgent, needed)
+    is_urgent = margin_s < (CALM_SHARE if before.is_urgent else URGENT_SHARE) * left_s
+    if margin_s >= 0:
+        return Standing(margin_s, is_urgent)
+    return Standing(margin_s, is_urgent, workers_needed(forecast, crew, left_s=left_s), is_at_risk=True)
 
 
 def workers_needed(forecast: Forecast, crew: Crew, *, left_s: float) -> int | None:
@@ -120,7 +130,7 @@ def workers_needed(forecast: Forecast, crew: Crew, *, left_s: float) -> int | No
     each_per_s = forecast.per_worker_per_s
     time_s = SLACK * left_s - forecast.tail_s
     new_s = time_s - crew.start_s
-    if not each_per_s or new_s <= 0 or forecast.left <= crew.in_flight:
+    if forecast.left is None or not each_per_s or new_s <= 0 or forecast.left <= crew.in_flight:
         return None
     rest = forecast.left - each_per_s * crew.workers * time_s
     return crew.workers + max(1, math.ceil(rest / (each_per_s * new_s)))

@@ -16,7 +16,9 @@ TAIL = 2.0
 """The last requests of a job leave places empty: it ends so many times a request's mean time later than by its pace."""
 SETTLED_S = 5.0
 SETTLED_RESULTS = 16
-"""Of fewer results, or within less time, no end is told: 16 results are off by a quarter."""
+SETTLED_SHARE = 1 / 8
+"""Of fewer results, in a small job of a smaller share of all, or within less time no first end is told: 16 results are
+off by a quarter."""
 
 
 class Sample(NamedTuple):
@@ -32,14 +34,14 @@ class Sample(NamedTuple):
 class Forecast(NamedTuple):
     """What is to be expected."""
 
-    left: int
-    """Requests without a result, those not read yet included."""
+    left: int | None
+    """Requests without a result, those not read yet included; None: nobody knows how many will come."""
     results_per_s: float = 0.0
     tokens_per_s: float = 0.0
     per_worker_per_s: float | None = None
-    """Results a second of each worker; None while it is not known."""
+    """Results a second of each worker, as last known; None while it is not."""
     left_s: float | None = None
-    """Seconds to the end; None while it cannot be known."""
+    """Seconds to the end; None while it cannot be told: too early, nobody works, nothing comes."""
     tail_s: float = 0.0
     """Those of them in which places fall empty, whoever else is there."""
 
@@ -54,6 +56,8 @@ class Forecaster:
         self._workers = 0
         self._at_s = 0.0
         self._worker_s = 0.0
+        self._is_settled = False
+        self._each: float | None = None
 
     def look(
         self, *, done: int, tokens: int, left: int | None, workers: int, now_s: float, in_flight: float = 0.0
@@ -68,7 +72,7 @@ class Forecaster:
         now = Sample(now_s, done, tokens, self._worker_s)
         if self._began is None:
             if not workers:
-                return Forecast(left or 0)
+                return Forecast(left)
             self._began = now
         self._note(now)
         return self._forecast(now, left, in_flight)
@@ -86,14 +90,17 @@ class Forecaster:
         then = self._samples[0]
         span_s, done, worker_s = now.at_s - then.at_s, now.done - then.done, now.worker_s - then.worker_s
         if span_s <= 0:
-            return Forecast(left or 0)
+            return Forecast(left)
         per_s, tokens_per_s = done / span_s, (now.tokens - then.tokens) / span_s
         if left == 0:
             return Forecast(0, per_s, tokens_per_s, left_s=0.0)
-        is_settled = span_s >= SETTLED_S and done >= SETTLED_RESULTS and worker_s > 0
-        each = done / worker_s if is_settled else None
-        if each is None or not self._workers or left is None:
-            return Forecast(left or 0, per_s, tokens_per_s, each)
-        pace = each * self._workers
+        enough = min(SETTLED_RESULTS, SETTLED_SHARE * (done + (left or 0)))
+        self._is_settled = self._is_settled or (span_s >= SETTLED_S and done >= max(1, enough))
+        pace = 0.0
+        if self._is_settled and self._workers and worker_s >= SETTLED_S and done:
+            self._each = done / worker_s
+            pace = self._each * self._workers
+        if left is None or not pace:
+            return Forecast(left, per_s, tokens_per_s, self._each)
         tail_s = TAIL * min(in_flight, left) / pace  # a request's mean time is what is in flight by the pace
-        return Forecast(left, per_s, tokens_per_s, each, left / pace + tail_s, tail_s)
+        return Forecast(left, per_s, tokens_per_s, self._each, left / pace + tail_s, tail_s)

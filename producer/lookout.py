@@ -12,7 +12,7 @@ from common import keys
 from common.log import Event, get_logger
 from producer import metrics
 from producer.bottleneck import Bottleneck, Seen, find_bottleneck
-from producer.deadline import Crew, Deadline, Standing, judge
+from producer.deadline import NOWHERE, Crew, Deadline, Standing, judge
 from producer.deadline_file import read_deadline
 from producer.eta import Forecast, Forecaster
 from producer.feeder import Feeder
@@ -134,6 +134,7 @@ class Lookout:
             margin_s=_rounded(standing.margin_s),
             workers_needed=standing.workers_needed,
             is_urgent=standing.is_urgent,
+            is_at_risk=standing.is_at_risk,
             redis_share=self._around.memory_share,
             events=tuple(self._events.lines()),
         )
@@ -144,7 +145,9 @@ class Warner:
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._standing = Standing()
+        self._standing = NOWHERE
+        self._untold_s: float | None = None
+        """Since when no end can be told."""
         self._said_s: float | None = None
         """When a coming miss was said last, None: no miss is coming."""
         self._said_needed: int | None = None
@@ -155,13 +158,18 @@ class Warner:
     ) -> Standing:
         """How the job stands, said where it is news."""
         if deadline is None:
-            self._standing = Standing()
+            self._standing = NOWHERE
             return self._standing
         ready = [worker for worker in workers if worker.state == "ready"]
         left_s = deadline.left_s(datetime.now(UTC))
         start_s = max((worker.start_s for worker in ready), default=0.0)
         crew = Crew(len(ready), sum(worker.in_flight for worker in ready), start_s)
-        self._standing = judge(forecast, crew, left_s=left_s, was_urgent=self._standing.is_urgent)
+        if forecast.left_s is not None:
+            self._untold_s = None
+        elif self._untold_s is None:
+            self._untold_s = now_s
+        untold_s = 0.0 if self._untold_s is None else now_s - self._untold_s
+        self._standing = judge(forecast, crew, left_s=left_s, before=self._standing, untold_s=untold_s)
         if left_s <= 0:
             self._say_missed(deadline, forecast)
         else:
@@ -178,7 +186,7 @@ class Warner:
                     Event.DEADLINE_AT_RISK,
                     job=self._job,
                     deadline=deadline.at.isoformat(),
-                    late_s=-(_rounded(standing.margin_s) or 0.0),
+                    margin_s=_rounded(standing.margin_s),
                     workers=workers,
                     workers_needed=needed,
                 )

@@ -32,6 +32,7 @@ class Outlook:
     margin_s: float | None
     workers_needed: int | None
     is_urgent: bool
+    is_at_risk: bool
     redis_share: float | None
     """Of the server's maxmemory that is used; None: it has none."""
     events: tuple[str, ...]

@@ -5,6 +5,7 @@ from datetime import datetime
 from rich.console import Console
 from rich.table import Table
 
+from producer.outlook import Outlook
 from producer.progress import describe_duration
 from producer.status import JobStatus, Status
 from producer.usage import cost_of
@@ -78,15 +79,23 @@ def describe_deadline(job: JobStatus) -> str:
     if job.deadline is None:
         return "none"
     parts = [f"{datetime.fromisoformat(job.deadline).astimezone():%Y-%m-%d %H:%M:%S}"]
-    if job.outlook is not None and job.outlook.margin_s is not None:
-        margin_s, needed = job.outlook.margin_s, job.outlook.workers_needed
-        word = "margin" if margin_s >= 0 else "LATE by"
-        parts.append(f"{word} {describe_duration(abs(margin_s))}")
-        if needed is not None:
-            parts.append(f"{needed} workers would make it")
+    if job.outlook is not None:
+        parts += _describe_margin(job.outlook)
     if job.late:
         parts.append(f"{job.late:,} results late")
     return ", ".join(parts)
+
+
+def _describe_margin(outlook: Outlook) -> list[str]:
+    margin_s, needed = outlook.margin_s, outlook.workers_needed
+    parts = []
+    if margin_s is not None:
+        parts.append(f"{'margin' if margin_s >= 0 else 'LATE by'} {describe_duration(abs(margin_s))}")
+    elif outlook.is_at_risk:
+        parts.append("AT RISK, no end told")
+    if needed is not None:
+        parts.append(f"{needed} workers would make it")
+    return parts
 
 
 def number(count: int | None) -> str:

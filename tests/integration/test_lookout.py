@@ -110,6 +110,30 @@ def test_another_command_moves_the_deadline_of_a_running_job(bench: Bench, slow:
     stop(running)
 
 
+def test_workers_that_all_go_are_a_miss_and_how_many_are_needed_is_still_known(bench: Bench) -> None:
+    due(bench, 40)
+
+    def take_time(worker: FakeEngineWorker, job: str, batch: MicroBatch, token: str, got: int) -> None:
+        time.sleep(0.1)
+        worker.publish_all(job, batch, token, got)
+
+    running = Running(bench.collector())
+    with FakeEngineWorker(bench.server, publish=take_time, target=16):
+        wait_until(
+            lambda: (said := outlook(bench)) is not None and said.margin_s, timeout_s=30, description="its end is told"
+        )
+    wait_until(
+        lambda: (said := outlook(bench)) is not None and said.left_s is None and said.is_at_risk,
+        timeout_s=40,
+        description="a miss is told though no end is",
+    )
+    said = outlook(bench)
+    assert said is not None
+    assert (said.bottleneck, said.margin_s) == ("workers", None)
+    assert said.workers_needed
+    stop(running)
+
+
 def test_what_comes_late_is_counted_and_kept(bench: Bench, valkey: redis.Redis) -> None:
     due(bench, -5)
     with FakeEngineWorker(bench.server):

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import RefusedError
-from producer.deadline import SLACK, Crew, Deadline, Standing, choose_deadline, judge, parse_moment, workers_needed
+from producer.deadline import (
+    NOWHERE,
+    SLACK,
+    Crew,
+    Deadline,
+    Standing,
+    choose_deadline,
+    judge,
+    parse_moment,
+    workers_needed,
+)
 from producer.deadline_file import leave_deadline, read_deadline
 from producer.eta import Forecast
 
@@ -81,26 +91,45 @@ def test_it_stays_in_its_file(tmp_path: Path) -> None:
 
 HALF_DONE = Forecast(1000, 20.0, 400.0, per_worker_per_s=10.0, left_s=50.0)
 """By two workers."""
+HURRIED = Standing(None, is_urgent=True)
 
 
 @pytest.mark.parametrize(
-    ("forecast", "left_s", "was_urgent", "expected"),
+    ("forecast", "left_s", "before", "expected"),
     [
-        pytest.param(HALF_DONE, 100.0, False, Standing(50.0, False, None), id="kept"),
-        pytest.param(HALF_DONE, 54.0, False, Standing(4.0, True, None), id="kept narrowly: hurry"),
-        pytest.param(HALF_DONE, 60.0, False, Standing(10.0, False, None), id="kept, no hurry yet"),
-        pytest.param(HALF_DONE, 60.0, True, Standing(10.0, True, None), id="still in a hurry"),
-        pytest.param(HALF_DONE, 70.0, True, Standing(20.0, False, None), id="no hurry any more"),
-        pytest.param(HALF_DONE, 40.0, False, Standing(-10.0, True, 3), id="missed by a worker"),
-        pytest.param(HALF_DONE, 10.0, False, Standing(-40.0, True, 11), id="missed by far"),
-        pytest.param(HALF_DONE, -5.0, False, Standing(-55.0, True, None), id="past"),
-        pytest.param(Forecast(1000), 10.0, False, Standing(None, False, None), id="nothing known yet"),
-        pytest.param(Forecast(1000), 10.0, True, Standing(None, True, None), id="nothing known any more"),
-        pytest.param(Forecast(0, left_s=0.0), 10.0, False, Standing(10.0, False, None), id="all there"),
+        pytest.param(HALF_DONE, 100.0, NOWHERE, Standing(50.0), id="kept"),
+        pytest.param(HALF_DONE, 54.0, NOWHERE, Standing(4.0, True), id="kept narrowly: hurry"),
+        pytest.param(HALF_DONE, 60.0, NOWHERE, Standing(10.0), id="kept, no hurry yet"),
+        pytest.param(HALF_DONE, 60.0, HURRIED, Standing(10.0, True), id="still in a hurry"),
+        pytest.param(HALF_DONE, 70.0, HURRIED, Standing(20.0), id="no hurry any more"),
+        pytest.param(HALF_DONE, 40.0, NOWHERE, Standing(-10.0, True, 3, True), id="missed by a worker"),
+        pytest.param(HALF_DONE, 10.0, NOWHERE, Standing(-40.0, True, 11, True), id="missed by far"),
+        pytest.param(HALF_DONE, -5.0, NOWHERE, Standing(-55.0, True, None, True), id="past"),
+        pytest.param(Forecast(1000), 10.0, NOWHERE, NOWHERE, id="nothing known yet"),
+        pytest.param(Forecast(1000), 10.0, HURRIED, HURRIED, id="nothing known any more"),
+        pytest.param(Forecast(None, 5.0, per_worker_per_s=2.0), 10.0, NOWHERE, NOWHERE, id="an endless input"),
+        pytest.param(Forecast(0, left_s=0.0), 10.0, NOWHERE, Standing(10.0), id="all there"),
     ],
 )
-def test_how_a_job_stands(forecast: Forecast, left_s: float, was_urgent: bool, expected: Standing) -> None:
-    assert judge(forecast, Crew(2, 40), left_s=left_s, was_urgent=was_urgent) == expected
+def test_how_a_job_stands(forecast: Forecast, left_s: float, before: Standing, expected: Standing) -> None:
+    assert judge(forecast, Crew(2, 40), left_s=left_s, before=before) == expected
+
+
+@pytest.mark.parametrize(
+    ("forecast", "workers", "untold_s", "expected"),
+    [
+        pytest.param(Forecast(1000), 0, 99.0, NOWHERE, id="nobody there yet"),
+        pytest.param(Forecast(1000), 0, 101.0, Standing(None, True, None, True), id="nobody has come"),
+        pytest.param(Forecast(1000), 2, 101.0, Standing(None, True, None, True), id="nothing has come of them"),
+        pytest.param(
+            Forecast(1000, per_worker_per_s=2.0), 0, 101.0, Standing(None, True, 3, True), id="all workers have gone"
+        ),
+    ],
+)
+def test_an_end_that_cannot_be_told_for_long_is_a_miss(
+    forecast: Forecast, workers: int, untold_s: float, expected: Standing
+) -> None:
+    assert judge(forecast, Crew(workers), left_s=200.0, untold_s=untold_s) == expected
 
 
 def test_workers_that_start_slowly_must_be_more() -> None:
@@ -128,7 +157,7 @@ def test_nobody_else_ends_what_runs_already() -> None:
 def test_the_workers_advised_would_make_it(left: int, each: float, workers: int, left_s: float, start: float) -> None:
     forecast = Forecast(left, per_worker_per_s=each, left_s=left / (each * workers))
     crew = Crew(workers, start_s=start * left_s)
-    needed = judge(forecast, crew, left_s=left_s, was_urgent=False).workers_needed
+    needed = judge(forecast, crew, left_s=left_s).workers_needed
     if needed is not None:
         assert needed > workers
         done = each * (workers * left_s + (needed - workers) * (left_s - crew.start_s))

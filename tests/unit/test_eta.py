@@ -38,7 +38,7 @@ def test_workers_that_leave_or_join_count_at_once(workers: int) -> None:
     life = Life()
     life.go_on(seconds=100, per_s=10, workers=2)
     after = life.go_on(seconds=1, per_s=10, workers=workers)
-    assert after.left_s == pytest.approx(after.left / (10 * workers), rel=0.03)
+    assert after.left_s == pytest.approx((after.left or 0) / (10 * workers), rel=0.03)
 
 
 def test_a_pace_that_changes_is_noticed() -> None:
@@ -68,7 +68,8 @@ def test_the_time_before_the_first_worker_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("done", "seconds", "left", "workers"),
     [
-        pytest.param(SETTLED_RESULTS - 1, 60.0, 100, 1, id="too few results"),
+        pytest.param(SETTLED_RESULTS - 1, 60.0, 1000, 1, id="too few results"),
+        pytest.param(4, 60.0, 36, 1, id="too few of a small job"),
         pytest.param(1000, SETTLED_S - 1, 100, 1, id="too early"),
         pytest.param(1000, 60.0, None, 1, id="an input without an end"),
         pytest.param(1000, 60.0, 100, 0, id="no worker any more"),
@@ -90,6 +91,32 @@ def test_the_last_requests_take_their_time(left: int, tail_s: float) -> None:
         forecast = forecaster.look(done=10 * second, tokens=0, left=left, workers=1, in_flight=40, now_s=second)
     assert forecast.tail_s == pytest.approx(tail_s)
     assert forecast.left_s == pytest.approx(left / 10 + tail_s)
+
+
+def test_a_small_job_has_its_end_told_by_an_eighth_of_it() -> None:
+    forecaster = Forecaster()
+    forecaster.look(done=0, tokens=0, left=40, workers=1, now_s=0.0)
+    assert forecaster.look(done=5, tokens=0, left=35, workers=1, now_s=50.0).left_s == pytest.approx(350)
+
+
+def test_a_stall_pushes_the_end_away_until_none_is_told() -> None:
+    life = Life()
+    before = life.go_on(seconds=30, per_s=10, workers=2)
+    slower = life.go_on(seconds=10, per_s=0, workers=2)
+    assert slower.left_s is not None
+    assert before.left_s is not None
+    assert slower.left_s > 1.5 * before.left_s
+    stalled = life.go_on(seconds=60, per_s=0, workers=2)
+    assert stalled.left_s is None
+    assert stalled.per_worker_per_s, "what a worker did is still known"
+
+
+def test_what_a_worker_did_is_known_when_all_have_gone() -> None:
+    life = Life()
+    life.go_on(seconds=60, per_s=10, workers=2)
+    gone = life.go_on(seconds=300, per_s=10, workers=0)
+    assert gone.left_s is None
+    assert gone.per_worker_per_s == pytest.approx(10, rel=0.1)
 
 
 def test_all_there_is_all_there() -> None:

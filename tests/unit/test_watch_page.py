@@ -15,8 +15,8 @@ NOW = datetime(2026, 12, 1, 2, 14, 40, tzinfo=UTC)
 GOOD = Outlook(
     at="2026-12-01T02:14:38+00:00", results_per_s=53.1, tokens_per_s=9_120.0, left=5_870, unfed=1_770, left_s=114.0,
     bottleneck="engines", why="78 in flight, 80 wanted; add workers", waits_for=None,
-    deadline="2026-12-01T07:00:00+00:00", margin_s=17_000.0, workers_needed=None, is_urgent=False, redis_share=0.3,
-    events=("02:14:30 hold_expired mb=7",),
+    deadline="2026-12-01T07:00:00+00:00", margin_s=17_000.0, workers_needed=None, is_urgent=False, is_at_risk=False,
+    redis_share=0.3, events=("02:14:30 hold_expired mb=7",),
 )  # fmt: skip
 
 
@@ -56,6 +56,13 @@ def test_a_coming_miss_names_the_workers() -> None:
     missing = status(Outlook(**{**GOOD.__dict__, "margin_s": -90.0, "workers_needed": 5}))
     assert "LATE by 1 min 30 s, 5 workers would make it" in "\n".join(page(missing))
     assert "LATE by 1 min 30 s, 5 workers would make it" in describe_line(missing.jobs[0], now=NOW)
+
+
+def test_an_end_that_cannot_be_told_is_a_risk() -> None:
+    gone = {"margin_s": None, "left_s": None, "is_at_risk": True, "workers_needed": 3}
+    text = "\n".join(page(status(Outlook(**{**GOOD.__dict__, **gone}))))
+    assert "AT RISK, no end told, 3 workers would make it" in text
+    assert "left       not known yet" in text
 
 
 def test_a_silent_collector_is_told() -> None:
