@@ -53,7 +53,7 @@ layers: $(VENV)/.dev
 sizes: $(VENV)/.dev
 	@$(BIN)/python .ci/sizes.py common producer worker tests benchmarks examples
 
-bench-engine: $(VENV)/.dev $(MODEL)/config.json  ## the fleet beside the bare engine on four workloads, about 55 minutes
+bench-engine: $(VENV)/.dev $(MODEL)/config.json  ## the fleet beside the bare engine on four workloads, about an hour
 	@$(RUN) -m benchmarks.engine --picture docs/pictures/engine.png
 
 bench-pipeline: $(VENV)/.dev  ## rows through everything but an engine, beside plain Celery, about 5 minutes
