@@ -28,7 +28,7 @@ def test_who_lives_is_told_and_who_left_is_not(valkey: redis.Redis, valkey_serve
         started_worker(valkey_server, tmp_path / "log", sim=SimOptions(), BAKEHOUSE_METRICS_PORT=str(port)) as worker,
         Heartbeat(valkey, metrics="10.0.0.7:9470", every_s=5),
     ):
-        wait_until(lambda: len(read_scrape_targets(valkey)) == 2, timeout_s=5, description="both are there")
+        wait_until(lambda: len(read_scrape_targets(valkey)) == 2, timeout_s=20, description="both are there")
         host = worker.presence()["host"]
         expected = [ScrapeTarget("10.0.0.7:9470", "collector", host), ScrapeTarget(f"127.0.0.1:{port}", "worker", host)]
         assert read_scrape_targets(valkey) == expected
@@ -47,7 +47,7 @@ def test_who_lives_is_told_and_who_left_is_not(valkey: redis.Redis, valkey_serve
 def test_a_collectors_port_tells_of_itself(valkey: redis.Redis, valkey_server: Server) -> None:
     port = free_port()
     with metrics_port(quick_settings(valkey_server, metrics_port=port)):
-        wait_until(lambda: read_scrape_targets(valkey), timeout_s=5, description="it beats")
+        wait_until(lambda: read_scrape_targets(valkey), timeout_s=20, description="it beats")
         status, body = get(port, "/targets")
         assert (status, [group["targets"] for group in json.loads(body)]) == (200, [[f"127.0.0.1:{port}"]])
     assert read_scrape_targets(valkey) == []
@@ -65,7 +65,7 @@ def test_no_answer_is_not_an_empty_list(own_server: Server) -> None:
 
 def test_a_run_of_its_own_tells_of_itself_and_of_its_worker(tmp_path: Path) -> None:
     port = free_port()
-    source = write_input(tmp_path / "in.jsonl", 200, model=None)
+    source = write_input(tmp_path / "in.jsonl", 2000, model=None)
     where = ("-o", tmp_path / "out.jsonl", "--jobs", tmp_path / "jobs", "--metrics-port", port)
     slow = ("--engine", "sim", "--sim-seconds", "0.2", "--sim-places", "8")
     with started(producer_command("run", source, *where, *slow), log=tmp_path / "log"):
@@ -74,9 +74,9 @@ def test_a_run_of_its_own_tells_of_itself_and_of_its_worker(tmp_path: Path) -> N
             status, body = get(port, "/targets")
             return [group["labels"]["role"] for group in json.loads(body)] if status == 200 else []
 
-        wait_until(lambda: roles() == ["collector", "worker"], timeout_s=30, description="both are told")
-        wait_until(lambda: probes(port) == (200, 200), timeout_s=10, description="it owns its job")
-        wait_until(lambda: probes(port + 1) == (200, 200), timeout_s=20, description="its worker works one port above")
+        wait_until(lambda: roles() == ["collector", "worker"], timeout_s=90, description="both are told")
+        wait_until(lambda: probes(port) == (200, 200), timeout_s=30, description="it owns its job")
+        wait_until(lambda: probes(port + 1) == (200, 200), timeout_s=60, description="its worker works one port above")
         wait_until(
             lambda: value(port, "bakehouse_journaled_results") >= 1, timeout_s=30, description="results are journaled"
         )

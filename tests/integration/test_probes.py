@@ -36,7 +36,9 @@ def test_values_move_with_the_work(valkey: redis.Redis, valkey_server: Server, t
         assert (value(port, "bakehouse_requests_target"), value(port, "bakehouse_results")) == (40, 0)
         worker.hint(*range(4))
         wait_until(lambda: len(job.seqs()) == 32, timeout_s=20, description="every result")
-        wait_until(lambda: value(port, "bakehouse_results", outcome="ok") == 32, timeout_s=5, description="and counted")
+        wait_until(
+            lambda: value(port, "bakehouse_results", outcome="ok") == 32, timeout_s=20, description="and counted"
+        )
         assert value(port, "bakehouse_tokens", direction="completion", outcome="ok") == 32 * 3
         assert value(port, "bakehouse_claims", answer="GO") == 4
         assert value(port, "bakehouse_requests_in_flight") == value(port, "bakehouse_retries") == 0
@@ -49,9 +51,9 @@ def test_a_worker_that_drains_is_well_and_not_ready(valkey: redis.Redis, valkey_
     job.offer(make_batch(1, tokens=[LONG]))
     with started_worker(valkey_server, tmp_path / "log", sim=SimOptions(), BAKEHOUSE_METRICS_PORT=str(port)) as worker:
         worker.hint(0, n=1)
-        wait_until(lambda: job.stage() == "HELD", timeout_s=10, description="it works")
+        wait_until(lambda: job.stage() == "HELD", timeout_s=30, description="it works")
         worker.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: probes(port) == (200, 503), timeout_s=5, description="it takes no more")
+        wait_until(lambda: probes(port) == (200, 503), timeout_s=20, description="it takes no more")
         assert value(port, "bakehouse_drains") == 1
 
 
@@ -59,9 +61,9 @@ def test_a_worker_without_redis_is_well_and_not_ready(own_server: Server, tmp_pa
     port = free_port()
     with started_worker(own_server, tmp_path / "log", sim=SimOptions(), BAKEHOUSE_METRICS_PORT=str(port)):
         own_server.kill()
-        wait_until(lambda: probes(port) == (200, 503), timeout_s=15, description="it misses Redis")
+        wait_until(lambda: probes(port) == (200, 503), timeout_s=30, description="it misses Redis")
         own_server.start()
-        wait_until(lambda: probes(port) == (200, 200), timeout_s=15, description="it works again")
+        wait_until(lambda: probes(port) == (200, 200), timeout_s=30, description="it works again")
 
 
 def test_an_engine_that_makes_no_step_is_seen_before_its_worker_is_ended(
@@ -71,13 +73,13 @@ def test_an_engine_that_makes_no_step_is_seen_before_its_worker_is_ended(
     job.offer(make_batch(2, mb=7))
     sim = SimOptions(patterns=("hang=row 7 1",))
     with started_worker(
-        valkey_server, tmp_path / "log", sim=sim, BAKEHOUSE_METRICS_PORT=str(port), BAKEHOUSE_HANG_S="8"
+        valkey_server, tmp_path / "log", sim=sim, BAKEHOUSE_METRICS_PORT=str(port), BAKEHOUSE_HANG_S="16"
     ) as worker:
         assert probes(port) == (200, 200)
         worker.hint(7, n=2)
-        wait_until(lambda: probes(port) == (503, 200), timeout_s=10, description="the engine stands still")
+        wait_until(lambda: probes(port) == (503, 200), timeout_s=30, description="the engine stands still")
         assert worker.process.poll() is None
-        assert worker.end() == 70
+        assert worker.end(timeout_s=60) == 70
 
 
 def test_a_taken_port_ends_a_worker_before_its_engine_starts(
@@ -130,7 +132,7 @@ def test_a_loop_that_stands_in_a_step_is_not_well(endurance: Endurance, port: in
     go_on = threading.Event()
     stuck = threading.Thread(target=endurance.bear, args=(go_on.wait,))
     stuck.start()
-    wait_until(lambda: probes(port) == (503, 200), timeout_s=5, description="a step that does not end")
+    wait_until(lambda: probes(port) == (503, 200), timeout_s=20, description="a step that does not end")
     go_on.set()
     stuck.join()
     assert probes(port) == (200, 200)
@@ -141,11 +143,11 @@ def test_a_collector_is_ready_while_it_owns_its_job_and_redis_answers(own_server
     assert probes(port) == (200, 503), "no job yet"
     bench = Bench(tmp_path, own_server, write_input(tmp_path / "in.jsonl", 20))
     running = Running(bench.collector())
-    wait_until(lambda: probes(port) == (200, 200), timeout_s=10, description="it owns its job")
+    wait_until(lambda: probes(port) == (200, 200), timeout_s=30, description="it owns its job")
     own_server.kill()
-    wait_until(lambda: probes(port) == (200, 503), timeout_s=10, description="it misses Redis, and gets on")
+    wait_until(lambda: probes(port) == (200, 503), timeout_s=30, description="it misses Redis, and gets on")
     own_server.start()
     wait_until(lambda: probes(port) == (200, 200), timeout_s=20, description="it has its job again")
     running.collector.stop()
-    wait_until(lambda: not running.alive(), timeout_s=10, description="it ends")
+    wait_until(lambda: not running.alive(), timeout_s=30, description="it ends")
     assert probes(port) == (200, 503)
