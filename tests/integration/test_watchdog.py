@@ -185,6 +185,21 @@ def test_an_idle_engine_is_no_hung_engine(scene: Scene) -> None:
     assert scene.dog.is_alive()
 
 
+def test_a_late_engine_is_not_well_while_it_has_requests(scene: Scene) -> None:
+    scene.admission.move(+1)
+    scene.engine.inside = 1
+    scene.live(HANG_S / 2)
+    assert scene.dog.is_alive()
+    scene.live(5)
+    assert not scene.dog.is_alive(), "before it is ended"
+    scene.admission.move(-1)
+    assert scene.dog.is_alive(), "the request has timed out: nothing is asked of it"
+    scene.admission.move(+1)
+    scene.engine.step += 1
+    scene.live(1)
+    assert scene.dog.is_alive(), "it has made a step"
+
+
 def make_hold() -> Hold:
     return Hold(make_batch(1), token="t", got=0, model="m", abandon=lambda _mask: None, is_stuck=lambda: False)
 
