@@ -31,7 +31,7 @@ POINTS = [
     pytest.param("producer.journal:Journal.add_micro_batches", 3, id="read and arranged, not journaled"),
     pytest.param("common.claims:Claims.offer", 2, id="journaled, not offered"),
     pytest.param("producer.hints:Hints.send", 3, id="offered, not hinted"),
-    pytest.param("producer.journal:Journal.pass_frontier", 2, id="received, not committed"),
+    pytest.param("producer.journal:Journal.settle", 2, id="received, not committed"),
 ]
 
 
