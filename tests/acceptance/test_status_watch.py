@@ -141,6 +141,24 @@ def test_a_miss_is_said_early_and_late_results_are_counted(jobs: Jobs, tmp_path:
     assert f"{summary['late']} results after the deadline" in ended.stderr
 
 
+def test_the_same_command_moves_the_deadline_and_the_same_words_keep_it(jobs: Jobs, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "in.jsonl", [1])
+    where = ("--redis-url", jobs.server.url, "--jobs", jobs.folder / "jobs", "--job-id", "moved", "--tag", "a=b")
+
+    def give(*deadline: object) -> datetime:
+        ended = run_producer("enqueue", rows, *where, *deadline)
+        assert ended.returncode == 0, ended.stderr
+        return datetime.fromisoformat(job_of(ask(jobs, "moved"), "moved")["deadline"])
+
+    clock = f"{datetime.now() + timedelta(hours=2):%H:%M}"
+    first = give("--deadline", clock)
+    assert timedelta(hours=1, minutes=58) < first - datetime.now(UTC) < timedelta(hours=2)
+    assert give("--deadline", clock) == first
+    assert give() == first
+    later = first + timedelta(days=1)
+    assert give("--deadline", later.isoformat()) == later
+
+
 @pytest.mark.parametrize("when", ["2020-01-01T07:00", "soon", "24:01"])
 def test_a_deadline_that_cannot_be_is_refused_before_any_work(jobs: Jobs, tmp_path: Path, when: str) -> None:
     rows = write_rows(tmp_path / "in.jsonl", [1])
