@@ -140,27 +140,8 @@ def start_workers(jobs: Jobs, number: int, name: str) -> Iterator[None]:
 def report(alone: list[Life], missed: list[Life], kept: list[Life], *, within_s: float) -> int:
     """The tables, the bounds and the JSON line."""
     errors = {share: [life.error_at(share) for life in alone] for share in QUARTERS}
-    print_table(
-        "error of the end told",
-        ["at", "each run"],
-        [[f"{share:.0%}", ", ".join(_percent(error) for error in found)] for share, found in errors.items()],
-    )
     announced = [_announced_share(life, within_s) for life in (*missed, *kept)]
-    print_table(
-        f"a deadline {within_s:.0f} s after the start",
-        ["run", "announced at", "workers advised", "took, s", "late results"],
-        [
-            [
-                name,
-                _percent(_announced_share(life, within_s)),
-                str(life.announced.outlook.workers_needed if life.announced else "-"),
-                f"{life.took_s:.0f}",
-                f"{life.late:,} of {life.done:,}",
-            ]
-            for name, side in (("as it is", missed), ("with the workers advised", kept))
-            for life in side
-        ],
-    )
+    print_tables(errors, missed, kept, within_s=within_s)
     worst = {share: max(1.0 if error is None else error for error in found) for share, found in errors.items()}
     bounds = [
         Bound("worst error of the end told at a quarter of the life", worst[0.25], most=0.15),
@@ -178,6 +159,32 @@ def report(alone: list[Life], missed: list[Life], kept: list[Life], *, within_s:
         "within_s": round(within_s, 1),
     }
     return finish(bounds, figures)
+
+
+def print_tables(
+    errors: dict[float, list[float | None]], missed: list[Life], kept: list[Life], *, within_s: float
+) -> None:
+    """For people."""
+    print_table(
+        "error of the end told",
+        ["at", "each run"],
+        [[f"{share:.0%}", ", ".join(_percent(error) for error in found)] for share, found in errors.items()],
+    )
+    print_table(
+        f"a deadline {within_s:.0f} s after the start",
+        ["run", "announced at", "workers advised", "took, s", "late results"],
+        [
+            [
+                name,
+                _percent(_announced_share(life, within_s)),
+                str(life.announced.outlook.workers_needed if life.announced else "-"),
+                f"{life.took_s:.0f}",
+                f"{life.late:,} of {life.done:,}",
+            ]
+            for name, side in (("as it is", missed), ("with the workers advised", kept))
+            for life in side
+        ],
+    )
 
 
 def _sides(alone: list[Life], missed: list[Life], kept: list[Life]) -> list[tuple[str, list[Life]]]:
