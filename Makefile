@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-browser cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-browser pictures cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -32,6 +32,9 @@ test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone:
 
 test-browser: $(VENV)/.dev system  ## the pages that people look at, opened in Chromium
 	@$(RUN) -m pytest tests -m browser
+
+pictures: $(VENV)/.dev system  ## what people look at, renewed in docs/pictures from a small busy fleet, about a minute
+	@$(RUN) -m benchmarks.pages
 
 cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble, the big ones in full
 	@FULL_CASES=1 $(RUN) -m pytest tests/acceptance -m case -v --no-header

@@ -62,12 +62,18 @@ class Browser:
         entries = cast(Any, self._driver).get_log("browser")
         return [str(entry["message"]) for entry in entries if entry["level"] == "SEVERE"]
 
-    def picture(self, path: Path, *, width: int = 1280, height: int = 800) -> None:
-        """The window of that size as a PNG."""
-        self._driver.set_window_size(width, height)
+    def picture(self, path: Path, *, width: int, height: int | None = None) -> None:
+        """The page as a PNG of that width; `height`: no more than its top."""
+        self._show(width, height or 1)
+        if height is None:
+            self._show(width, int(self._driver.execute_script("return document.documentElement.scrollHeight")))
         path.parent.mkdir(parents=True, exist_ok=True)
         if not self._driver.save_screenshot(str(path)):
             raise OSError(f"no picture could be written: {path}")
+
+    def _show(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyte
+from pyte.screens import Char
 
 from tests.processes import environment
 
@@ -45,6 +46,12 @@ class Terminal:
     def text(self) -> str:
         """What stands on the screen now."""
         return "\n".join(line.rstrip() for line in self._screen.display).strip()
+
+    @property
+    def cells(self) -> list[list[Char]]:
+        """The same as rows of cells, with their colours."""
+        screen = self._screen
+        return [[screen.buffer[row][column] for column in range(screen.columns)] for row in range(screen.lines)]
 
     def _read(self, timeout_s: float) -> bool:
         """Take in what was written meanwhile."""
