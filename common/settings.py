@@ -37,6 +37,9 @@ class Settings(BaseSettings):
 
     batch_size: int = Field(32, ge=1, le=4096, description="Requests a micro-batch: one message's cost shared by 32.")
     batch_tokens: int = Field(16_384, ge=1, description="Estimated tokens a micro-batch: long prompts travel in fewer.")
+    batch_growth: float = Field(
+        4.0, ge=1, le=64, description="Micro-batches grow so many times where engines are fast. 1 = never."
+    )
     batch_timeout_s: float = Field(5.0, gt=0, description="Linger: a micro-batch goes when full or this old.")
     until_idle_s: Seconds = Field(
         0.0, ge=0, description="A growing input ends after so long without a line. 0 = never."

@@ -15,6 +15,7 @@ from common.claim_types import Offer
 from common.log import Event, get_logger
 from common.wire import Result
 from producer.again import Again
+from producer.batch_growth import BatchGrowth
 from producer.intake import Intake, Position, Taken, row_of
 from producer.job import Job
 from producer.journal import RequestRow
@@ -68,6 +69,7 @@ class Feeder:
         spec = job.spec
         self._ahead = LookAhead(spec.order, job.estimates)
         self._planner = Planner(size=spec.batch_size, tokens=spec.batch_tokens, by_endpoint=spec.order != "input")
+        self._growth = BatchGrowth(spec.batch_size, most=spec.batch_growth)
         self._ready: deque[list[InputLine]] = deque()
         self._ready_rows = 0
         self._waiting: dict[int, _Waiting] = {}
@@ -87,6 +89,7 @@ class Feeder:
         `redis.RedisError`: what is journaled by then is offered later.
         """
         self._intake.look()
+        self._grow()
         if not self.done and (recalled := self._intake.recall()):
             return recalled
         window = self._job.window
@@ -189,11 +192,16 @@ class Feeder:
 
         Hints are taken in their order: what no worker holds when one is taken is what was not ready when it was cut.
         """
-        default = min(most, self._job.spec.batch_size)
+        wanted = int(self._job.spec.batch_size * self._growth.factor)
         if self._intake.grows:
-            return default
+            return min(most, wanted)
         behind = self.unfed() - self._ready_rows
-        return min(default, size_for(behind, capacity, self._job.spec.batch_size, workers=len(self._job.fleet.workers)))
+        return min(most, size_for(behind, capacity, wanted, workers=len(self._job.fleet.workers)))
+
+    def _grow(self) -> None:
+        workers = len(self._job.fleet.workers)
+        self._growth.look(done=self._job.journal.counts.done, workers=workers, now_s=time.monotonic())
+        self._planner.tokens = int(self._job.spec.batch_tokens * self._growth.factor)
 
     def _choose(self, draft: _Draft, room: Limits) -> None:
         """Put what is ready into `draft`, as far as there is room; one always fits into an empty window."""

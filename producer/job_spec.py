@@ -73,6 +73,7 @@ class JobSpec(BaseModel):
 
     batch_size: int
     batch_tokens: int
+    batch_growth: float = 4.0
     batch_timeout_s: float
     order: Order = "input"
     request_timeout_s: float

@@ -16,14 +16,14 @@ _Key = tuple[str, str]
 class Planner:
     """Gathers requests into micro-batches of at most `size` requests and `tokens` estimated tokens.
 
-    A request above `tokens` travels alone. Within a model, order is kept. `size` may be changed at any time.
+    A request above `tokens` travels alone. Within a model, order is kept. Both may be changed at any time.
     With `by_endpoint` a micro-batch holds one endpoint, too, and order is kept within that.
     """
 
     def __init__(self, *, size: int, tokens: int, by_endpoint: bool = False) -> None:
         self.size = size
+        self.tokens = tokens
         self._by_endpoint = by_endpoint
-        self._tokens = tokens
         self._open: dict[_Key, list[InputLine]] = {}
         self._open_tokens: dict[_Key, int] = {}
 
@@ -32,12 +32,12 @@ class Planner:
         key = line.model, line.url if self._by_endpoint else ""
         done: list[list[InputLine]] = []
         waiting = self._open.setdefault(key, [])
-        if waiting and self._open_tokens[key] + line.tokens > self._tokens:
+        if waiting and self._open_tokens[key] + line.tokens > self.tokens:
             done.extend(self._take(key))
             waiting = self._open.setdefault(key, [])
         waiting.append(line)
         self._open_tokens[key] = self._open_tokens.get(key, 0) + line.tokens
-        if len(waiting) >= self.size or self._open_tokens[key] >= self._tokens:
+        if len(waiting) >= self.size or self._open_tokens[key] >= self.tokens:
             done.extend(self._take(key))
         return done
 

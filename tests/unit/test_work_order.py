@@ -1,5 +1,7 @@
 """The order of work: every request once, whatever the order; what begins alike together; what is long first."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,7 +54,7 @@ def test_what_begins_alike_stands_together(works: list[Work]) -> None:
     arranged = [works[at] for at in arrange(works, order="prefix")]
     for length in range(5):
         beginnings = [(work.url, work.prompt[:length]) for work in arranged]
-        changes = sum(one != other for one, other in zip(beginnings, beginnings[1:], strict=False))
+        changes = sum(one != other for one, other in pairwise(beginnings))
         assert changes == max(0, len(set(beginnings)) - 1)
 
 
