@@ -14,6 +14,7 @@ from redis.retry import Retry
 
 from common.errors import RefusedError, StoppedError
 from common.log import redact
+from common.secret_file import with_password
 from common.settings import DEFAULT_REDIS_URL, Settings
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ ASK_PAUSE_S = 0.2
 
 
 def redis_url(settings: Settings) -> str:
-    """The server that `settings` name, else the one on this machine."""
-    return settings.redis_url or DEFAULT_REDIS_URL
+    """The server that `settings` name, else the one on this machine; its password from a file where they name one.
+
+    Raises `RefusedError` for a file that cannot be read, or that everybody can.
+    """
+    url = settings.redis_url or DEFAULT_REDIS_URL
+    return url if settings.redis_password_file is None else with_password(url, settings.redis_password_file)
 
 
 def make_client(url: str, *, socket_timeout_s: float = 10.0) -> redis.Redis:

@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     redis_url: str | None = Field(
         None, description="Redis or Valkey server; unset: an embedded one for `producer run`."
     )
+    redis_password_file: Path | None = Field(
+        None, description="File with the password of `redis_url`, not for everybody."
+    )
     jobs: Path = Field(Path("jobs"), description="Folder of job directories, on a local disk (SQLite's WAL needs one).")
 
     batch_size: int = Field(32, ge=1, le=4096, description="Requests a micro-batch: one message's cost shared by 32.")

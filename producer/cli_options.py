@@ -40,6 +40,9 @@ class PlaceOptions:
         str | None,
         typer.Option(help="Redis or Valkey of the fleet (or BAKEHOUSE_REDIS_URL).", rich_help_panel=PLACES),
     ] = None
+    redis_password_file: Annotated[
+        Path | None, typer.Option(help="File with its password.", rich_help_panel=PLACES)
+    ] = None
     jobs: Annotated[
         Path | None, typer.Option(help="Folder of job directories; default ./jobs.", rich_help_panel=PLACES)
     ] = None

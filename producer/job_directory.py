@@ -174,7 +174,7 @@ def _fill(draft: Path, spec: JobSpec, settings: Settings) -> JobSpec:
         size, mtime_ns, hashes = take_fingerprint(source)
         facts |= {"input_size": size, "input_mtime_ns": mtime_ns, "input_block_hashes": hashes}
     spec = spec.model_copy(update=facts)
-    effective = settings.model_dump(mode="json", exclude={"redis_url"})
+    effective = settings.model_dump(mode="json", exclude={"redis_url", "redis_password_file"})
     _write(draft / "config" / "inference_config.yaml", yaml.safe_dump(effective, sort_keys=False).encode())
     _write(draft / "job.json", spec.model_dump_json(indent=2).encode() + b"\n")
     for name in ("input", "config", "."):

@@ -35,7 +35,7 @@ _STARTING = "worker: starting"
 _REASON_LINES = 6
 _REASON_BYTES = 64 * 1024
 _QUIET = ("timestamp", "level", "logger", "event")
-_OWN_KNOBS = ("redis_url", "jobs", "log_file", "metrics_port", "exit_when_idle_s")
+_OWN_KNOBS = ("redis_url", "redis_password_file", "jobs", "log_file", "metrics_port", "exit_when_idle_s")
 """Knobs that the producer keeps for itself: the worker gets its own server, log and port, and stays as long as it."""
 _SIMULATED = "BAKEHOUSE_SIM_"
 """What the simulated engine itself is told: where it is to count calls and tokens."""

@@ -126,7 +126,7 @@ def _run_embedded(
         open_.enter_context(JobLock(directory.path / "redis.lock"))
         open_.enter_context(server)
         show.say(f"job {directory.spec.job} on embedded {server.version} and {describe_worker(spec)}")
-        settings = settings.model_copy(update={"redis_url": server.url})
+        settings = settings.model_copy(update={"redis_url": server.url, "redis_password_file": None})
         open_.enter_context(metrics_port(settings))
         client = make_client(server.url, socket_timeout_s=settings.socket_timeout_s)
         if is_cancelled(directory, wish):

@@ -130,7 +130,7 @@ def _on_its_server(settings: Settings, directory: JobDirectory | None) -> Settin
     url = None
     if directory is not None and directory.spec.redis == "embedded":
         url = socket_url(directory.server_path)
-    return settings if url is None else settings.model_copy(update={"redis_url": url})
+    return settings if url is None else settings.model_copy(update={"redis_url": url, "redis_password_file": None})
 
 
 def connect(settings: Settings) -> redis.Redis:

@@ -103,10 +103,10 @@ def say(sentence: str) -> None:
 
 def flower(given: FlowerOptions) -> None:
     """`worker flower`: serve the page until it is stopped."""
-    settings = load(given.config, redis_url=given.redis_url)
+    settings = load(given.config, redis_url=given.redis_url, redis_password_file=given.redis_password_file)
     configure(level=settings.log_level, file=settings.log_file)
     flags = given.flower_flags or []
-    run_flower(settings, port=given.port, host=given.host, basic_auth=given.basic_auth, flags=flags)
+    run_flower(settings, port=given.port, host=given.host, basic_auth=given.login(), flags=flags)
 
 
 app.command("start", help=START_HELP, epilog=START_EXAMPLES)(Command(StartOptions, start))

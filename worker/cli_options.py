@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from common.errors import RefusedError
+from common.secret_file import read_secret
 from common.settings import Settings, load
 from worker.engines.sim_profiles import SimProfile, parse_patterns
 from worker.flower_page import LOOPBACK, PORT
@@ -15,6 +16,7 @@ from worker.options import SimOptions, WorkerOptions
 
 GPUS = "GPUs"
 REDIS = "redis://, rediss:// or unix://; default BAKEHOUSE_REDIS_URL, else this machine's."
+PASSWORD = "File with its password; default BAKEHOUSE_REDIS_PASSWORD_FILE."
 SIM = "The simulated engine"
 RUNNING = "Running"
 
@@ -32,6 +34,7 @@ class StartOptions:
     ] = None
     engine: Annotated[Literal["vllm", "sim"], typer.Option(help="The real engine, or a simulated one.")] = "vllm"
     redis_url: Annotated[str | None, typer.Option(help=REDIS)] = None
+    redis_password_file: Annotated[Path | None, typer.Option(help=PASSWORD)] = None
     config: Annotated[Path | None, typer.Option(help="YAML file of knobs; environment and flags win.")] = None
 
     gpus: Annotated[
@@ -147,9 +150,19 @@ class FlowerOptions:
         list[str] | None, typer.Argument(metavar="[-- FLOWER FLAGS]", help="Handed to Flower as they are.")
     ] = None
     redis_url: Annotated[str | None, typer.Option(help=REDIS)] = None
+    redis_password_file: Annotated[Path | None, typer.Option(help=PASSWORD)] = None
     config: Annotated[Path | None, typer.Option(help="YAML file of knobs; environment and flags win.")] = None
     port: Annotated[int, typer.Option(help="Where it listens.")] = PORT
     host: Annotated[str, typer.Option(help="Any but loopback needs a login.")] = LOOPBACK
     basic_auth: Annotated[
         str | None, typer.Option(metavar="USER:PASSWORD", help="The login it asks for.", envvar="FLOWER_BASIC_AUTH")
     ] = None
+    basic_auth_file: Annotated[
+        Path | None, typer.Option(help="File with that login.", envvar="FLOWER_BASIC_AUTH_FILE")
+    ] = None
+
+    def login(self) -> str | None:
+        """USER:PASSWORD, given or from its file. Raises `RefusedError`."""
+        if self.basic_auth_file is None or self.basic_auth is not None:
+            return self.basic_auth
+        return read_secret(self.basic_auth_file, what="login of Flower")
