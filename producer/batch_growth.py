@@ -4,9 +4,9 @@ Stands before the planner on a line's way. What a worker holds stays a short str
 micro-batch that grew is finished as soon as a small one is by a slow engine.
 """
 
-CALM_PER_S = 64.0
+CALM_PER_S = 32.0
 """Micro-batches of the wanted size that a worker may finish a second before they grow: a message costs it some 2 ms."""
-STRETCH_S = 0.5
+STRETCH_S = 0.25
 """The pace is taken over so long."""
 
 
