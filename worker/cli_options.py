@@ -39,7 +39,11 @@ class StartOptions:
 
     gpus: Annotated[
         str | None,
-        typer.Option(help="0,1 (indices or UUIDs), all, or none; default all there are.", rich_help_panel=GPUS),
+        typer.Option(
+            help="0,1 (indices or UUIDs), all, none, or free: what an engine needs of those that no other `free` worker"
+            " of this host has; default all there are.",
+            rich_help_panel=GPUS,
+        ),
     ] = None
     tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs an engine.", rich_help_panel=GPUS)] = 1
     workers: Annotated[

@@ -13,10 +13,11 @@ from common.log import Event, get_logger, redact
 from common.settings import Settings
 from worker.certificates import Cause, certify
 from worker.gpu import group, list_gpus, select
+from worker.gpu_claim import claim_free
 from worker.launch import Plan
 from worker.oom import OomWatch, find_oom_file
 from worker.options import WorkerOptions
-from worker.roster import Roster
+from worker.roster import Roster, default_folder
 from worker.signal_inbox import SignalInbox
 from worker.supervisor import REMIND_S, Supervisor
 
@@ -35,7 +36,10 @@ def find_groups(options: WorkerOptions, *, gpus: str | None) -> list[tuple[str, 
     wanted = gpus or ("none" if options.engine == "sim" else "all")
     if wanted == "none":
         return []
-    devices = select(wanted, found=list_gpus(), environment=os.environ)
+    found = list_gpus()
+    if wanted == "free":
+        return [tuple(claim_free(found, size=options.tensor_parallel_size, folder=default_folder().parent / "gpus"))]
+    devices = select(wanted, found=found, environment=os.environ)
     if gpus == "all" and not devices:
         raise RefusedError("no GPU found", where="--gpus all", do="--gpus none for workers on the CPU")
     return group(devices, size=options.tensor_parallel_size)
