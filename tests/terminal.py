@@ -16,6 +16,9 @@ from pyte.screens import Char
 
 from tests.processes import environment
 
+QUIET_S = 0.3
+"""What is written at once comes in pieces, but not so far apart."""
+
 
 class Terminal:
     """The screen, and the process that writes on it."""
@@ -29,11 +32,13 @@ class Terminal:
         """All that was written."""
 
     def read_until(self, text: str, *, timeout_s: float) -> str:
-        """The screen, as soon as it shows `text`. Raises AssertionError with the screen when it does not."""
+        """The screen, once it shows `text` and all that came with it. Raises AssertionError when it does not."""
         until_s = time.monotonic() + timeout_s
         while text not in self.text:
             assert time.monotonic() < until_s, f"{text!r} is not on the screen:\n{self.text}"
             assert self._read(0.1) or self.process.poll() is None, f"ended before {text!r} was shown:\n{self.text}"
+        while self._read(QUIET_S):
+            pass
         return self.text
 
     def read_to_end(self) -> str:
