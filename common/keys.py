@@ -8,7 +8,7 @@
 | `bakehouse:{JOB}:results`        | stream | publish                   | receiver           | 7 days; unlinked      |
 | `bakehouse:died`                 | hash   | supervisor                | janitor            | a field an hour       |
 | `bakehouse:worker:<incarnation>` | hash   | worker, every 5 s         | collector, status  | 20 s; ends with it   |
-| `bakehouse:collector:<name>`     | hash   | who owns jobs, every 5 s  | discovery          | 20 s; ends with it    |
+| `bakehouse:collector:<name>`     | hash   | metrics ports, every 5 s  | discovery          | 20 s; ends with it    |
 | `bakehouse:jobs`                 | hash   | collector                 | status, collectors | as long as its job    |
 | `bakehouse.q.<model>[@<digest>]` | list   | collector (by Celery)     | workers            | gone when empty       |
 

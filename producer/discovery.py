@@ -13,7 +13,7 @@ from common import keys
 from producer.fleet import read_heartbeats
 
 ROLES = {"worker": keys.WORKER_PREFIX, "collector": keys.COLLECTOR_PREFIX}
-"""The closed set of label `role`, and whose heartbeats these are."""
+"""Label `role`, and whose heartbeats these are; one that names a role of its own (`targets`) has that."""
 
 
 class ScrapeTarget(NamedTuple):
@@ -38,4 +38,5 @@ def as_json(targets: list[ScrapeTarget]) -> bytes:
 def _scrape_targets_of(client: redis.Redis, role: str, prefix: str) -> Iterator[ScrapeTarget]:
     for fields in read_heartbeats(client, prefix).values():
         if address := fields.get(b"metrics"):
-            yield ScrapeTarget(address.decode(), role, fields.get(b"host", b"").decode())
+            own = fields.get(b"role", role.encode())
+            yield ScrapeTarget(address.decode(), own.decode(), fields.get(b"host", b"").decode())

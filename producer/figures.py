@@ -5,7 +5,16 @@ from collections.abc import Callable
 from producer.counts import Counts
 from producer.feeder import Feeder
 from producer.job import Job
-from producer.metrics import DEADLINE_MARGIN, JobGauges
+from producer.job_gauges import JobShares
+from producer.metrics import (
+    BACKLOG,
+    DONE,
+    FRONTIER_LAG,
+    JOB_TOKENS,
+    WINDOW_BYTES,
+    WINDOW_LIMIT,
+    WINDOW_REQUESTS,
+)
 from producer.surroundings import Surroundings
 
 EVERY_S = 0.1
@@ -21,7 +30,7 @@ class Figures:
         self._feeder = feeder
         self._around = around
         self._on_progress = on_progress
-        self._gauges = JobGauges()
+        self._shares = JobShares()
         self._shown_s = 0.0
 
     def tell(self, *, now_s: float) -> None:
@@ -33,16 +42,20 @@ class Figures:
     def show(self) -> None:
         """Show them as they are now."""
         counts = self._job.journal.counts
-        self._gauges.set(
-            backlog=counts.fed - counts.done + self._feeder.unfed(),
-            window_requests=self._job.window.requests,
-            window_limit=self._around.limits.requests,
-            window_bytes=self._job.window.bytes,
-            frontier_lag=max(0, counts.done - self._job.journal.frontier),
+        self._shares.set(
+            {
+                BACKLOG: counts.fed - counts.done + self._feeder.unfed(),
+                DONE: counts.done,
+                WINDOW_REQUESTS: self._job.window.requests,
+                WINDOW_LIMIT: self._around.limits.requests,
+                WINDOW_BYTES: self._job.window.bytes,
+                FRONTIER_LAG: max(0, counts.done - self._job.journal.frontier),
+                JOB_TOKENS.labels("prompt"): counts.prompt_tokens,
+                JOB_TOKENS.labels("completion"): counts.completion_tokens,
+            }
         )
         self._on_progress(counts.copy())
 
     def clear(self) -> None:
         """Take this job's share out of the gauges."""
-        self._gauges.clear()
-        DEADLINE_MARGIN.clear(self._job.id)
+        self._shares.clear()

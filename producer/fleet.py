@@ -158,15 +158,28 @@ class ModelChoice:
         )
 
 
+class JobsSeen(NamedTuple):
+    """How many unfinished jobs there are in Redis, by their collector."""
+
+    alive: int
+    gone: int
+    paused: int
+
+
 class LiveJobs:
     """Counts live jobs by the reader's own monotonic time: those whose `seen` moved within 30 s, and that want work."""
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str | None = None) -> None:
+        """`own`: the reader's own job, which it need not look at."""
         self._own = own
         self._moved: dict[str, tuple[bytes | None, float]] = {}
 
     def count(self, client: redis.Redis, *, now_s: float) -> int:
         """Live jobs now, this one included. One seen for the first time counts as live until it stands still."""
+        return 1 + self.look(client, now_s=now_s).alive
+
+    def look(self, client: redis.Redis, *, now_s: float) -> JobsSeen:
+        """All jobs but the reader's own."""
         jobs = [name.decode() for name in cast(Any, client.hkeys(keys.JOBS))]
         others = [job for job in jobs if job != self._own]
         with client.pipeline(transaction=False) as pipe:
@@ -178,7 +191,9 @@ class LiveJobs:
             last, at_s = before.get(job, (None, now_s))
             if value is not None and state != b"paused":
                 self._moved[job] = (value, at_s if value == last else now_s)
-        return 1 + sum(now_s - at_s <= JOB_LIVE_S for _, at_s in self._moved.values())
+        alive = sum(now_s - at_s <= JOB_LIVE_S for _, at_s in self._moved.values())
+        paused = sum(state == b"paused" for _, state in found)
+        return JobsSeen(alive, len(self._moved) - alive, paused)
 
 
 def _worker_of(incarnation: str, fields: Mapping[bytes, bytes]) -> Worker | None:

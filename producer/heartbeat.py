@@ -1,4 +1,4 @@
-"""The heartbeat in Redis of a process that owns jobs: where its metrics are found. Beside a line's way.
+"""The heartbeat in Redis of who owns jobs or tells of targets: where its metrics are found. Beside a line's way.
 
 Written every 5 s from a thread of its own, for discovery alone: who owns a job, and whether it lives, stands elsewhere.
 """
@@ -7,13 +7,15 @@ import os
 import secrets
 import threading
 from contextlib import suppress
-from typing import Self
+from typing import Literal, Self
 
 import redis
 
 from common import keys
 from common.notes import note
 
+Role = Literal["collector", "targets"]
+"""What the process is there for: to own jobs, or to tell of targets alone."""
 LAST_WORD_S = 1.0
 """A command that ends waits no longer to take its heartbeat back; it goes by itself."""
 
@@ -21,13 +23,13 @@ LAST_WORD_S = 1.0
 class Heartbeat:
     """While entered, this process is found."""
 
-    def __init__(self, client: redis.Redis, *, metrics: str, every_s: float) -> None:
+    def __init__(self, client: redis.Redis, *, metrics: str, role: Role = "collector", every_s: float) -> None:
         """`metrics`: the address and port at which this process is scraped."""
         self._client = client
         self._every_s = every_s
         host = os.uname().nodename
         self._key = keys.collector(f"{host}-{secrets.token_hex(4)}")
-        self._fields = {"host": host, "pid": os.getpid(), "metrics": metrics}
+        self._fields = {"host": host, "pid": os.getpid(), "metrics": metrics, "role": role}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from common import keys
 from common.log import Event, get_logger
-from producer import metrics
 from producer.bottleneck import Bottleneck, Seen, find_bottleneck
 from producer.deadline import NOWHERE, Crew, Deadline, Standing, judge
 from producer.deadline_file import read_deadline
@@ -19,6 +18,7 @@ from producer.feeder import Feeder
 from producer.fleet import Fleet, Worker
 from producer.job import Job
 from producer.outlook import FIELD, Outlook
+from producer.outlook_gauges import OutlookGauges
 from producer.recent_events import RecentEvents
 from producer.surroundings import Surroundings
 
@@ -38,11 +38,13 @@ class Lookout:
         self._forecaster = Forecaster()
         self._warner = Warner(job.id)
         self._events = RecentEvents(job.id)
+        self._gauges = OutlookGauges(job)
         self._outlook: Outlook | None = None
         logging.getLogger("producer").addHandler(self._events)
 
     def close(self) -> None:
-        """Note no more events."""
+        """Note no more events, and show nothing more."""
+        self._gauges.clear()
         logging.getLogger("producer").removeHandler(self._events)
 
     def look(self, reason: str | None, *, now_s: float) -> None:
@@ -55,10 +57,9 @@ class Lookout:
         job.journal.late_after_s = None if deadline is None else deadline.at.timestamp()
         standing = self._warner.stand(deadline, forecast, workers, now_s=now_s)
         job.hints.hurry(standing.is_urgent)
-        if standing.margin_s is not None:
-            metrics.DEADLINE_MARGIN.set(job.id, standing.margin_s)
         bottleneck = find_bottleneck(self._see(workers))
         self._outlook = self._describe(forecast, deadline, standing, bottleneck, reason)
+        self._gauges.show(self._outlook, now_s=now_s)
 
     def count_usage(self, *, now_s: float) -> None:
         """Put the GPU seconds so far into the counts; they are journaled with the next commit."""

@@ -2,21 +2,22 @@
 
 Labels come from closed sets and never carry ids; each of their values is there from the start, at 0. The gauges are
 copies of what the journal and Redis say, and the journal stays the truth. They sum over the jobs that a process owns at
-once (`collect --all`), each of which sets its own share.
+once (`collect --all`), each of which sets its own (`job_gauges`).
 """
 
-import threading
-from collections.abc import Iterator
+from typing import get_args
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import Counter, Gauge, Histogram
 
 from common.exposition import OUTCOMES
+from producer import bottleneck
+from producer.job_gauges import JobsGauge
 
 HINT_REASONS = ("new", "redelivery", "unclaimed", "repair", "suspect", "left")
 """First hint of a micro-batch; after a lost hold; ready and long unclaimed; offered again after lost data; a suspect's
 turn to travel alone; left in Redis by a collector that ended before its job."""
+
+DIRECTIONS = ("prompt", "completion")
 
 BACKLOG = Gauge(
     "bakehouse_backlog_requests",
@@ -80,73 +81,60 @@ HINTS = Counter(
     "only file; `suspect` a request was in two workers that died, see poison; `left` nothing.",
     ["reason"],
 )
-LIVE_WORKERS = Gauge(
-    "bakehouse_live_workers",
-    "Workers whose heartbeat stands in Redis. When it is high, do this: nothing; when it is low, start "
-    "workers or read the supervisors' logs.",
+DONE = Gauge(
+    "bakehouse_done_requests",
+    "Requests of this process's jobs that have a result, those of earlier collectors too. When it is high, do this: "
+    "nothing; with bakehouse_backlog_requests it makes all of them.",
 )
-
-
-class LeastGauge(Collector):
-    """A gauge that shows the least of what jobs say; no series where none says anything."""
-
-    def __init__(self, name: str, documentation: str) -> None:
-        self._name, self._documentation = name, documentation
-        self._values: dict[str, float] = {}
-
-    def set(self, job: str, value: float) -> None:
-        """What `job` says now, until it says something else."""
-        self._values[job] = value
-
-    def clear(self, job: str) -> None:
-        """`job` says nothing any more."""
-        self._values.pop(job, None)
-
-    def describe(self) -> list[Metric]:
-        """Its name, without a series."""
-        return [GaugeMetricFamily(self._name, self._documentation)]
-
-    def collect(self) -> Iterator[Metric]:
-        """The least, if there is any."""
-        if values := list(self._values.values()):
-            yield GaugeMetricFamily(self._name, self._documentation, min(values))
-
-
-DEADLINE_MARGIN = LeastGauge(
+JOB_TOKENS = Gauge(
+    "bakehouse_job_tokens",
+    "Tokens in the results of this process's jobs, those of earlier collectors too, by direction. When it is high, do "
+    "this: shorten prompts, or lower max_tokens.",
+    ["direction"],
+)
+BOTTLENECK = Gauge(
+    "bakehouse_bottleneck_jobs",
+    "Jobs of this process that this holds up now. When it is high, do this: `engines` and `tail` nothing; for the "
+    "others `producer status JOB` says what to do.",
+    ["name"],
+)
+OLDEST_HINT = JobsGauge(
+    "bakehouse_oldest_hint_seconds",
+    "Seconds since the oldest hint was sent that no worker has come to yet, of this process's jobs; 0 where none "
+    "waits. When it is high, do this: start more workers of its model; hints beyond 160 s are sent again.",
+    combine=max,
+)
+LEFT = JobsGauge(
+    "bakehouse_left_seconds",
+    "Seconds to the estimated end, of the job that ends last; absent while that cannot be told. When it is high, do "
+    "this: start more workers.",
+    combine=max,
+)
+GPU_SECONDS = JobsGauge(
+    "bakehouse_job_gpu_seconds",
+    "Seconds that GPUs worked for this process's jobs, those of earlier collectors too. When it is high, do this: "
+    "compare tokens a second with the target of `worker tune`, or take a smaller model.",
+    combine=sum,
+)
+COST = JobsGauge(
+    "bakehouse_job_cost",
+    "What those seconds cost at gpu_hourly_cost, in its currency; absent without that knob. When it is high, do this: "
+    "as for bakehouse_job_gpu_seconds.",
+    combine=sum,
+)
+DEADLINE_MARGIN = JobsGauge(
     "bakehouse_deadline_margin_seconds",
     "Seconds between the estimated end and the deadline, of the job that has the least; below 0 it will be late, and "
     "absent without a deadline. When it is high, do this: nothing; below 0, start as many workers as `producer status` "
     "names, or pause other jobs.",
+    combine=min,
 )
-REGISTRY.register(DEADLINE_MARGIN)
-
-
-class JobGauges:
-    """One job's share of the gauges that sum over jobs; cleared when its collector lets go of it."""
-
-    _lock = threading.Lock()
-    _gauges = (BACKLOG, WINDOW_REQUESTS, WINDOW_LIMIT, WINDOW_BYTES, FRONTIER_LAG)
-
-    def __init__(self) -> None:
-        self._shares = dict.fromkeys(self._gauges, 0)
-
-    def set(
-        self, *, backlog: int, window_requests: int, window_limit: int, window_bytes: int, frontier_lag: int
-    ) -> None:
-        """Replace this job's share. Whole numbers, so that what is added is taken away to the last one."""
-        shares = (backlog, window_requests, window_limit, window_bytes, frontier_lag)
-        now = dict(zip(self._gauges, shares, strict=True))
-        with self._lock:
-            for gauge, share in now.items():
-                gauge.inc(share - self._shares[gauge])
-            self._shares = now
-
-    def clear(self) -> None:
-        """This job is over, or another process's."""
-        self.set(backlog=0, window_requests=0, window_limit=0, window_bytes=0, frontier_lag=0)
-
 
 for _outcome in OUTCOMES:
     JOURNALED.labels(_outcome)
 for _reason in HINT_REASONS:
     HINTS.labels(_reason)
+for _direction in DIRECTIONS:
+    JOB_TOKENS.labels(_direction)
+for _name in get_args(bottleneck.Name):
+    BOTTLENECK.labels(_name)

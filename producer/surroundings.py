@@ -1,6 +1,5 @@
 """What a collector sees around its job, once a look: live workers, live jobs, Redis' memory. It bounds what is fed."""
 
-from producer import metrics
 from producer.fleet import LiveJobs, read_fleet
 from producer.job import NO_LIMIT_BYTES, Job
 from producer.window import Limits, limits_for
@@ -37,7 +36,6 @@ class Surroundings:
             live_jobs=self.live_jobs,
             max_concurrency=job.spec.max_concurrency,
         )
-        metrics.LIVE_WORKERS.set(len(job.fleet.workers))
 
     def find_reason(self, *, all_fed: bool) -> str | None:
         """What the job waits for, None when it can go on."""

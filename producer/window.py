@@ -151,6 +151,11 @@ class Window:
             where = batch.hint.queue, batch.hint.priority
             self.claimed_s[where] = max(batch.hint.at_s, self.claimed_s.get(where, 0.0))
 
+    def oldest_hint_s(self, *, now_s: float) -> float:
+        """Seconds since the oldest hint that no worker has come to, as far as is known; 0 where none waits."""
+        hinted = (batch.hint.at_s for batch in self.open.values() if batch.hint is not None and not batch.claimed)
+        return max(0.0, now_s - min(hinted, default=now_s))
+
     def remove(self, mbs: Iterable[int]) -> None:
         """Forget micro-batches that are complete, or parted."""
         for mb in mbs:

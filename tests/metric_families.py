@@ -8,13 +8,15 @@ from prometheus_client.metrics import MetricWrapperBase
 
 import common.host_metrics
 import producer.metrics
+import producer.redis_metrics
 import worker.gpu_metrics
 import worker.metrics
 from common.host_metrics import HostMetrics
-from producer.metrics import LeastGauge
+from producer.job_gauges import JobsGauge
+from producer.redis_metrics import RedisMetrics
 from worker.gpu_metrics import GpuMetrics
 
-MODULES = (worker.metrics, producer.metrics, worker.gpu_metrics, common.host_metrics)
+MODULES = (worker.metrics, producer.metrics, producer.redis_metrics, worker.gpu_metrics, common.host_metrics)
 DO = " When it is high, do this: "
 
 
@@ -31,7 +33,7 @@ class Family(NamedTuple):
 def families_of(module: ModuleType) -> Iterator[Family]:
     """The metric families that `module` declares."""
     for value in vars(module).values():
-        if isinstance(value, (MetricWrapperBase, LeastGauge, GpuMetrics, HostMetrics)):
+        if isinstance(value, (MetricWrapperBase, JobsGauge, RedisMetrics, GpuMetrics, HostMetrics)):
             for family in value.describe():
                 labels = getattr(value, "_labelnames", getattr(family, "_labelnames", ()))
                 name = family.name + ("_total" if family.type == "counter" else "")

@@ -47,7 +47,9 @@ PRODUCER = {
     "bakehouse_frontier_lag_requests": ("gauge", set()),
     "bakehouse_journal_seconds": ("histogram", set()),
     "bakehouse_hints": ("counter", {"reason"}),
-    "bakehouse_live_workers": ("gauge", set()),
+    "bakehouse_done_requests": ("gauge", set()),
+    "bakehouse_job_tokens": ("gauge", {"direction"}),
+    "bakehouse_bottleneck_jobs": ("gauge", {"name"}),
 }
 HOST = {
     "bakehouse_host_cpu_seconds": ("counter", {"mode"}),

@@ -1,13 +1,17 @@
 """A collector of several jobs shows their sum, or their least, and nothing of a job it has let go of."""
 
+from typing import get_args
+
+from producer.bottleneck import Name
+from producer.job_gauges import JobShares
 from producer.metrics import (
     BACKLOG,
+    BOTTLENECK,
     DEADLINE_MARGIN,
     FRONTIER_LAG,
     WINDOW_BYTES,
     WINDOW_LIMIT,
     WINDOW_REQUESTS,
-    JobGauges,
 )
 
 SHOWN = (BACKLOG, WINDOW_REQUESTS, WINDOW_LIMIT, WINDOW_BYTES, FRONTIER_LAG)
@@ -20,10 +24,10 @@ def shown() -> tuple[float, ...]:
 
 def test_jobs_add_up_and_leave_nothing_behind() -> None:
     before = shown()
-    one, other = JobGauges(), JobGauges()
-    one.set(backlog=10, window_requests=8, window_limit=50, window_bytes=1000, frontier_lag=3)
-    other.set(backlog=5, window_requests=4, window_limit=50, window_bytes=200, frontier_lag=0)
-    one.set(backlog=7, window_requests=6, window_limit=40, window_bytes=900, frontier_lag=4)
+    one, other = JobShares(), JobShares()
+    one.set(dict(zip(SHOWN, (10, 8, 50, 1000, 3), strict=True)))
+    other.set(dict(zip(SHOWN, (5, 4, 50, 200, 0), strict=True)))
+    one.set(dict(zip(SHOWN, (7, 6, 40, 900, 4), strict=True)))
     assert tuple(now - then for now, then in zip(shown(), before, strict=True)) == (12, 10, 90, 1100, 4)
     one.clear()
     assert tuple(now - then for now, then in zip(shown(), before, strict=True)) == (5, 4, 50, 200, 0)
@@ -47,3 +51,20 @@ def test_the_least_margin_is_shown_and_none_without_a_deadline() -> None:
     DEADLINE_MARGIN.clear("one")
     DEADLINE_MARGIN.clear("one")
     assert margins() == []
+
+
+def shown_bottlenecks() -> dict[str, float]:
+    """Jobs by what holds them up."""
+    return {sample.labels["name"]: sample.value for family in BOTTLENECK.collect() for sample in family.samples}
+
+
+def test_a_job_counts_for_one_bottleneck_at_a_time() -> None:
+    one, other = JobShares(), JobShares()
+    one.set({BOTTLENECK.labels("engines"): 1})
+    other.set({BOTTLENECK.labels("engines"): 1})
+    other.set({BOTTLENECK.labels("redis"): 1})
+    assert {name for name, jobs in shown_bottlenecks().items() if jobs == 1} == {"engines", "redis"}
+    one.clear()
+    other.clear()
+    assert set(shown_bottlenecks().values()) == {0}
+    assert set(shown_bottlenecks()) == set(get_args(Name))
