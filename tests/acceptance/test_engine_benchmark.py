@@ -13,7 +13,7 @@ END_S = 280
 SIDES = ["fleet", "all at once", "kept at 1.25x"]
 
 
-@pytest.mark.engine
+@pytest.mark.slow_engine
 def test_every_side_has_its_figures(tmp_path: Path) -> None:
     picture = tmp_path / "engine.png"
     chosen = ("--quick", "--workload", "heavy", "--workload", "mixed", "--picture", str(picture))
