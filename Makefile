@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-browser pictures cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-deploy test-browser pictures cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -29,6 +29,9 @@ test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow one
 
 test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone: contract, cases, deaths, failed starts, signals
 	@$(RUN) -m pytest $(ENGINE_TESTS:%=tests/acceptance/test_%.py)
+
+test-deploy: $(VENV)/.dev system $(MODEL)/config.json  ## what examples/deploy and docker-compose.yml say, run as written
+	@$(RUN) -m pytest tests/unit/test_compose.py tests/unit/test_deploy_*.py tests/acceptance/test_deploy_*.py
 
 test-browser: $(VENV)/.dev system  ## the pages that people look at, opened in Chromium
 	@$(RUN) -m pytest tests -m browser

@@ -1,53 +1,45 @@
 """docker-compose.yml and Dockerfile: valid by the specification, closed to the network, and true to our code."""
 
+import os
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from compose_spec import PyCompose, parse_duration
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
 from common.settings import Settings
 from producer.cli import app as producer_app
+from tests.compose_file import COMPOSE, our_services, read_compose
+from tests.processes import ROOT
 from worker.cli import app as worker_app
 
-ROOT = Path(__file__).parent.parent.parent
-ENVIRONMENT = {
-    "REDIS_PASSWORD": "5ecret",
-    "FLOWER_BASIC_AUTH": "cook:5ecret",
-    "GRAFANA_PASSWORD": "5ecret",
+NEEDED_SECRETS = {
+    "redis": ["redis_password"],
+    "worker": ["redis_password", "hf_token"],
+    "worker-cpu": ["redis_password", "hf_token"],
+    "collector": ["redis_password"],
+    "flower": ["redis_password", "flower_login"],
+    "prometheus": [],
+    "grafana": ["grafana_password"],
 }
+"""Each service has what it needs and nothing else."""
 SUPERVISOR_MARGIN_S = 10
 """The supervisor ends the group so long after the drain timeout."""
 
 
-def interpolate(text: str, environment: dict[str, str]) -> str:
-    """`text` with `${NAME:-default}` and `${NAME:?message}` replaced, as compose does it."""
-
-    def value(found: re.Match[str]) -> str:
-        name, kind, word = found.groups()
-        if name in environment:
-            return environment[name]
-        assert kind == ":-", f"{name} has no default"
-        return str(word)
-
-    return re.sub(r"\$\{(\w+)(:[-?])([^}]*)\}", value, text)
-
-
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """The file as compose sees it: variables replaced, anchors merged, extensions dropped."""
-    read = yaml.safe_load(interpolate((ROOT / "docker-compose.yml").read_text(), ENVIRONMENT))
-    return {key: value for key, value in read.items() if not key.startswith("x-")}
-
-
-def our_services(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Services that run our own commands."""
-    return {name: service for name, service in compose["services"].items() if "build" in service}
+    """The file as compose sees it."""
+    return read_compose()
 
 
 def test_it_keeps_the_compose_specification(compose: dict[str, Any]) -> None:
@@ -72,21 +64,51 @@ def test_ports_are_on_loopback_alone(compose: dict[str, Any]) -> None:
     assert not any("network_mode" in service for service in compose["services"].values())
 
 
-def test_passwords_come_from_the_environment() -> None:
-    text = (ROOT / "docker-compose.yml").read_text()
+def test_secrets_are_files_and_stand_nowhere_else(compose: dict[str, Any]) -> None:
+    given = {name: service.get("secrets", []) for name, service in compose["services"].items()}
+    assert given == NEEDED_SECRETS
+    made = {name: f"./secrets/{name}" for names in NEEDED_SECRETS.values() for name in names}
+    assert {name: secret["file"] for name, secret in compose["secrets"].items()} == made
+    for name, service in compose["services"].items():
+        assert ("group_add" in service) == bool(NEEDED_SECRETS[name]), name
+        said = yaml.safe_dump({key: service.get(key) for key in ("environment", "command", "healthcheck")})
+        read = set(re.findall(r"/run/secrets/(\w+)", said))
+        assert read == set(NEEDED_SECRETS[name]), name
+        assert not re.findall(r"(?i)(?:password|token|auth)(?!_file|_path|__file)\w*: (?!/run/secrets)\S", said), name
+
+
+def test_variables_are_those_of_the_example() -> None:
+    text = COMPOSE.read_text()
+    offered = dict(re.findall(r"^(\w+)=(.*)$", (ROOT / ".env.example").read_text(), re.M))
+    defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", text))
     asked = set(re.findall(r"\$\{(\w+):\?", text))
-    assert asked == set(ENVIRONMENT)
-    offered = dict(line.split("=", 1) for line in (ROOT / ".env.example").read_text().splitlines() if "=" in line)
-    assert asked <= set(offered)
-    assert {name: offered[name] for name in asked} == dict.fromkeys(asked, "")
-    optional = set(re.findall(r"\$\{(\w+):-", text)) - {"HF_TOKEN"}
-    assert set(offered) - asked == optional
+    assert asked == {"SECRETS_GID"}
+    assert offered == {**defaults, **dict.fromkeys(asked, "")}
+
+
+def test_secrets_are_made_once_and_for_few(tmp_path: Path) -> None:
+    (tmp_path / ".env.example").write_text((ROOT / ".env.example").read_text())
+
+    def make() -> dict[str, str]:
+        subprocess.run([ROOT / "examples" / "deploy" / "make-secrets"], cwd=tmp_path, check=True, capture_output=True)
+        return {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+
+    made = make()
+    assert make() == made, "what is there stays"
+    assert set(made) == {name for names in NEEDED_SECRETS.values() for name in names}
+    assert re.fullmatch(r"[0-9a-f]{48}", made["redis_password"])
+    assert re.fullmatch(r"bakehouse:[0-9a-f]{48}\n", made["flower_login"])
+    assert made["hf_token"] == ""
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "secrets").iterdir()}
+    assert modes == {0o640}
+    assert f"SECRETS_GID={os.getgid()}\n" in (tmp_path / ".env").read_text()
+    assert (tmp_path / "secrets").stat().st_mode & 0o007 == 0
 
 
 def test_redis_keeps_its_log_and_evicts_nothing(compose: dict[str, Any]) -> None:
     service = compose["services"]["redis"]
     script = service["command"][-1]
-    for needed in ("--appendonly yes", "--maxmemory-policy noeviction", "requirepass $$REDIS_PASSWORD"):
+    for needed in ("--appendonly yes", "--maxmemory-policy noeviction", "requirepass $$(cat /run/secrets/"):
         assert needed in script
     assert service["volumes"] == ["redis:/data"]
 
@@ -97,6 +119,23 @@ def test_everything_starts_again_and_may_finish(compose: dict[str, Any]) -> None
     least = Settings().drain_timeout_s + SUPERVISOR_MARGIN_S
     for name in ("worker", "worker-cpu"):
         assert parse_duration(compose["services"][name]["stop_grace_period"]) > least, name
+
+
+def test_health_is_progress(compose: dict[str, Any]) -> None:
+    asked = {name: " ".join(service["healthcheck"]["test"]) for name, service in compose["services"].items()}
+    for name, service in our_services(compose).items():
+        port = service["environment"].get("BAKEHOUSE_METRICS_PORT")
+        assert (f"127.0.0.1:{port}/healthz" if port else "/healthcheck") in asked[name]
+    assert "aof_last_write_status:ok" in asked["redis"], "it must be able to keep what it is told"
+
+
+def test_workers_scale(compose: dict[str, Any]) -> None:
+    for name in ("worker", "worker-cpu"):
+        service = compose["services"][name]
+        assert not {"container_name", "hostname", "ports"} & set(service), "two containers cannot share these"
+        assert "gpus:/home/bakehouse/.cache/bakehouse/gpus" in service["volumes"], "where they lock their GPUs"
+    one_each = read_compose(GPUS="free")["services"]["worker"]["command"]
+    assert "--gpus=free" in one_each
 
 
 def test_every_knob_exists(compose: dict[str, Any]) -> None:
@@ -135,20 +174,56 @@ def test_mounted_files_are_here_and_volumes_declared(compose: dict[str, Any]) ->
     sources = [v.split(":")[0] for s in compose["services"].values() for v in s.get("volumes", [])]
     assert [source for source in sources if source.startswith(".") and not (ROOT / source).exists()] == []
     assert {source for source in sources if not source.startswith(".")} == set(compose["volumes"])
+    home = compose["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (ROOT / "grafana" / home.removeprefix("/etc/grafana/")).exists()
 
 
-def test_the_image_has_all_packages_and_no_root() -> None:
+def test_each_image_is_pinned_and_has_no_root(compose: dict[str, Any]) -> None:
     text = (ROOT / "Dockerfile").read_text()
-    final = text.rpartition("\nFROM ")[2]
-    assert re.findall(r"^USER (\w+)$", final, re.MULTILINE) == ["bakehouse"]
+    stages = {
+        name: (base, body)
+        for base, name, body in re.findall(r"^FROM (\S+) AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S)
+    }
+    wanted = {service["build"]["target"] for service in our_services(compose).values()}
+    assert wanted == {"producer", "worker-gpu", "worker-cpu"}
+    for name in wanted:
+        base, body = stages[name]
+        assert re.findall(r"^USER (\w+)$", body, re.M) == ["bakehouse"]
+        assert f"COPY --from=build-{name} " in body
+        assert f"-c constraints/{name}.txt" in stages[f"build-{name}"][1]
+        while base in stages:
+            base = stages[base][0]
+        assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+    images = [service["image"] for service in compose["services"].values() if "build" not in service]
+    assert [image for image in images if not re.search(r":v?\d+\.\d+\.\d+", image)] == []
+
+
+def test_what_the_image_is_built_from_reaches_the_builder() -> None:
+    text = (ROOT / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
     sources = {source for line in copied for source in line.split()}
-    assert {"common", "producer", "worker", "pyproject.toml"} <= sources
+    assert {"common", "producer", "worker", "pyproject.toml", "constraints"} <= sources
+    let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert sources == let_through
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
-def test_the_passwords_file_is_not_committed() -> None:
-    assert "/.env" in (ROOT / ".gitignore").read_text().splitlines()
+@pytest.mark.parametrize("image", ["producer", "worker-gpu", "worker-cpu"])
+def test_pins_are_within_what_the_package_asks_for(image: str) -> None:
+    lines = (ROOT / "constraints" / f"{image}.txt").read_text().splitlines()
+    pins = {
+        canonicalize_name(name): version for name, version in (line.split("==") for line in lines if line[0] != "#")
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = {"producer": "monitor"}.get(image, image.removeprefix("worker-"))
+    for text in [*project["dependencies"], *project["optional-dependencies"][extra]]:
+        asked = Requirement(text)
+        assert asked.specifier.contains(pins[canonicalize_name(asked.name)].partition("+")[0]), text
+
+
+def test_passwords_are_not_committed() -> None:
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert {"/.env", "/secrets/"} <= set(ignored)
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
 
 
