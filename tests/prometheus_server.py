@@ -1,9 +1,8 @@
-"""A real Prometheus for tests, on loopback with the project's own configuration, and the dashboard it must feed."""
+"""A real Prometheus for tests, on loopback with the project's own configuration and rules."""
 
 import json
 import math
 import re
-import shutil
 import socket
 import subprocess
 import urllib.parse
@@ -17,7 +16,9 @@ from tests.processes import ROOT
 from tests.waiting import wait_until
 
 INTERVAL_S = 1
-RATE_WINDOW = "5s"
+WINDOW_S_PER_MINUTE = 3
+"""In hurried rules: a window of a minute must hold samples enough for a rate."""
+FOR_S_PER_MINUTE = 1
 
 
 def free_port() -> int:
@@ -30,14 +31,16 @@ def free_port() -> int:
 class Prometheus:
     """Scrapes every second what `discovery` (a URL) names, by `prometheus/prometheus.yml`."""
 
-    def __init__(self, directory: Path, discovery: str) -> None:
+    def __init__(self, directory: Path, discovery: str, *, hurried: bool = False) -> None:
+        """`hurried`: the windows and waits of rules last seconds, not minutes."""
         self.url = f"http://127.0.0.1:{free_port()}"
         config = yaml.safe_load((ROOT / "prometheus" / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": f"{INTERVAL_S}s", "evaluation_interval": f"{INTERVAL_S}s"}
         (job,) = config["scrape_configs"]
         job["http_sd_configs"] = [{"url": discovery, "refresh_interval": f"{INTERVAL_S}s"}]
         (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
-        shutil.copy(ROOT / "prometheus" / "rules.yml", directory)
+        rules = (ROOT / "prometheus" / "rules.yml").read_text()
+        (directory / "rules.yml").write_text(hurry(rules) if hurried else rules)
         self.process = subprocess.Popen(
             [
                 "prometheus",
@@ -70,6 +73,12 @@ class Prometheus:
         """Roles whose last scrape went well."""
         return {s["metric"]["role"] for s in self.ask("query", query="up")["result"] if s["value"][1] == "1"}
 
+    def now(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series that `query` gives now, NaN left out."""
+        found = self.ask("query", query=query)["result"]
+        series = [(one["metric"], float(one["value"][1])) for one in found]
+        return [(labels, value) for labels, value in series if math.isfinite(value)]
+
     def values(self, query: str, *, since: float, until: float) -> list[float]:
         """Every number that `query` gave between two times of day, NaN left out."""
         series = self.ask("query_range", query=query, start=since, end=until, step=INTERVAL_S)["result"]
@@ -82,38 +91,11 @@ class Prometheus:
         self.process.wait()
 
 
-class Dashboard:
-    """One dashboard file, read as Grafana reads it."""
-
-    def __init__(self, path: Path) -> None:
-        self.content = json.loads(path.read_text())
-
-    def panels(self) -> list[dict[str, Any]]:
-        """All panels, those inside rows too; rows themselves left out."""
-        found = []
-        for panel in self.content["panels"]:
-            found += [*panel.get("panels", []), *([] if panel["type"] == "row" else [panel])]
-        return found
-
-    def queries(self) -> list[tuple[str, str]]:
-        """(panel title, expression) of every query, variables not yet replaced."""
-        return [(panel["title"], target["expr"]) for panel in self.panels() for target in panel["targets"]]
-
-    def replaced(self, expression: str, variables: dict[str, str]) -> str:
-        """`expression` with Grafana's own variables and `variables` replaced."""
-        known = {"__rate_interval": RATE_WINDOW, "__interval": f"{INTERVAL_S}s", "__range": "60s", **variables}
-        replaced = re.sub(r"\$\{?(\w+)\}?", lambda found: known[found.group(1)], expression)
-        assert "$" not in replaced
-        return replaced
-
-    def variables(self, prometheus: Prometheus, *, since: float) -> dict[str, str]:
-        """Each variable with all values that Prometheus gives for it, as Grafana joins them."""
-        values = {}
-        for variable in self.content["templating"]["list"]:
-            found = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
-            assert found, variable
-            series = prometheus.ask("series", **{"match[]": found.group(1)}, start=since)
-            labels = sorted({one[found.group(2)] for one in series})
-            assert labels, f"no value for ${variable['name']}"
-            values[variable["name"]] = "|".join(map(re.escape, labels)).replace("\\", "\\\\")
-        return values
+def hurry(rules: str) -> str:
+    """`rules` with their durations in seconds: those of `for`, and those of windows and offsets."""
+    waiting = re.sub(r"(?<=for: )(\d+)m", lambda found: f"{int(found[1]) * FOR_S_PER_MINUTE}s", rules)
+    return re.sub(
+        r"(?<=\[)(\d+)m\b|(?<=offset )(\d+)m\b",
+        lambda found: f"{int(found[1] or found[2]) * WINDOW_S_PER_MINUTE}s",
+        waiting,
+    )
