@@ -53,6 +53,19 @@ def test_a_collectors_port_tells_of_itself(valkey: redis.Redis, valkey_server: S
     assert read_scrape_targets(valkey) == []
 
 
+def test_who_tells_of_targets_alone_is_one_and_shows_redis(
+    valkey: redis.Redis, valkey_server: Server, tmp_path: Path
+) -> None:
+    port = free_port()
+    command = producer_command("targets", "--redis-url", valkey_server.url, "--metrics-port", port)
+    with started(command, log=tmp_path / "log"):
+        wait_until(lambda: read_scrape_targets(valkey), timeout_s=60, description="it beats")
+        (group,) = json.loads(get(port, "/targets")[1])
+        assert (group["targets"], group["labels"]["role"]) == ([f"127.0.0.1:{port}"], "targets")
+        assert value(port, "bakehouse_redis_up") == 1
+    assert read_scrape_targets(valkey) == []
+
+
 def test_no_answer_is_not_an_empty_list(own_server: Server) -> None:
     """Prometheus keeps what it had: a Redis that is away takes no target with it."""
     port = serve(0, host="127.0.0.1", healthy=lambda: True, ready=lambda: True, targets=targets_in(own_server.url))

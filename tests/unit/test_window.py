@@ -56,6 +56,18 @@ def test_a_parted_micro_batch_lets_each_request_travel_once() -> None:
     assert (window.open, window.solos) == ({2: rest}, {})
 
 
+def test_the_oldest_hint_is_the_first_that_nobody_has_come_to() -> None:
+    window = Window()
+    first, second, _unhinted = (window.add(row(mb, (mb,))) for mb in (1, 2, 3))
+    assert window.oldest_hint_s(now_s=9.0) == 0.0
+    first.hint, second.hint = Hint(2.0, "q", 6), Hint(5.0, "q", 6)
+    assert window.oldest_hint_s(now_s=9.0) == 7.0
+    window.note_claim(first)
+    assert window.oldest_hint_s(now_s=9.0) == 4.0
+    window.note_claim(second)
+    assert window.oldest_hint_s(now_s=9.0) == 0.0
+
+
 @pytest.mark.parametrize(
     ("capacity", "live_jobs", "cap", "expected"),
     [
