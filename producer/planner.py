@@ -60,9 +60,11 @@ def size_for(remaining: int, capacity: int, default: int, *, workers: int = 1) -
 
     `default`, or what one worker runs at once where that is less, as long as four fleets' worth remain; below that, in
     proportion, so that a small job and the end of any job are spread over all workers instead of queueing behind one.
-    At least 1. Unknown capacity (0): `default`.
+    At least 1; a lone worker has nobody to share with. Unknown capacity (0): `default`.
     """
     if capacity <= 0:
         return default
     most = min(default, -(-capacity // workers))
+    if workers == 1:
+        return most
     return max(1, min(most, -(-default * remaining // (_SHARES * capacity))))

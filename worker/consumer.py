@@ -43,12 +43,12 @@ def queues_of(facts: EngineFacts) -> tuple[str, ...]:
     )
 
 
-def threads_for(target: int, *, batch_size: int) -> int:
+def threads_for(target: int) -> int:
     """Pool threads, one a micro-batch held: only an upper bound, requests are what is counted.
 
-    Towards its end a micro-batch has few requests in flight: eight times as many fit as full ones.
+    Towards a job's end micro-batches have few requests, down to one. A thread is made when it is first needed.
     """
-    return min(MOST_THREADS, max(LEAST_THREADS, 8 * target // batch_size))
+    return min(MOST_THREADS, max(LEAST_THREADS, target))
 
 
 def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission, ending: Ending) -> Any:

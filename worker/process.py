@@ -156,12 +156,12 @@ class WorkerProcess:
         desk = self._make_desk(engine, facts, admission=admission, keeper=keeper)
         app = make_app(settings, queues=queues_of(facts))
         register_task(app, desk, ending)
-        threads = threads_for(admission.target, batch_size=settings.batch_size)
+        threads = threads_for(admission.target)
         consumer = make_consumer(
             app, name=self._options.incarnation, threads=threads, admission=admission, ending=ending
         )
         self._plan_end(admission, keeper)
-        watchdog = self._make_watchdog(engine, facts, admission, keeper)
+        watchdog = self._make_watchdog(engine, facts, admission, keeper, threads=threads)
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
         throughput = Throughput(find_devices(os.environ))
@@ -249,7 +249,9 @@ class WorkerProcess:
             tracing=self._tracing,
         )
 
-    def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission, keeper: Keeper) -> Watchdog:
+    def _make_watchdog(
+        self, engine: Engine, facts: EngineFacts, admission: Admission, keeper: Keeper, *, threads: int
+    ) -> Watchdog:
         return Watchdog(
             engine=engine,
             loop=self._loop,
@@ -260,6 +262,7 @@ class WorkerProcess:
             client=self._client,
             queues=queues_of(facts),
             limits=Limits(self._settings.hang_s, self._settings.give_up_after_s),
+            threads=threads,
         )
 
     def _plan_end(self, admission: Admission, keeper: Keeper) -> None:

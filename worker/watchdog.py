@@ -66,7 +66,9 @@ class Watchdog:
         client: redis.Redis,
         queues: tuple[str, ...],
         limits: Limits,
+        threads: int,
     ) -> None:
+        """`threads`: so many messages the consumer may have in hand."""
         self._engine = engine
         self._loop = loop
         self._admission = admission
@@ -80,6 +82,7 @@ class Watchdog:
             for step in (0, *PRIORITIES.values())
         ]
         self._limits = limits
+        self._threads = threads
         self._beats = 0
         self._still_s = self._stuck_s = 0.0
         self._health = Stillness()
@@ -179,7 +182,8 @@ class Watchdog:
 
     def _look_at_queue(self, now: float) -> None:
         """A server on a full disk tells how long its queues are, and gives nothing out: that is an outage."""
-        may_take = self._admission.has_room and not self._ending.is_leaving and self._outage.lasted_s() == 0
+        has_place = self._admission.has_room and len(celery_state.requests) < self._threads
+        may_take = has_place and not self._ending.is_leaving and self._outage.lasted_s() == 0
         self._hints_wait = may_take and self._queue_waits()
         starved_s = self._received.seconds(self._admission.received_total, now=now, counts=self._hints_wait)
         if starved_s > STARVED_S:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from celery.worker import state as celery_state
 
 from common.claims import Claims
 from common.keys import queue
@@ -19,6 +20,7 @@ from worker.outage import Outage
 from worker.watchdog import STARVED_S, Limits, Watchdog
 
 HANG_S = 60.0
+THREADS = 4
 
 
 class Engine(SimEngine):
@@ -57,6 +59,7 @@ class Scene:
             client=client,
             queues=(queue("m"), queue("m", "d")),
             limits=Limits(hang_s=HANG_S, give_up_after_s=3600.0),
+            threads=THREADS,
         )
         self.now = 1000.0
 
@@ -90,9 +93,11 @@ def test_a_queue_that_is_never_empty_while_nothing_comes(scene: Scene) -> None:
     assert scene.ending.died[0] == EXIT_STOPPED
 
 
-@pytest.mark.parametrize("excuse", ["full", "received", "empty once", "leaving", "outage"])
-def test_excuses_for_not_taking_from_a_queue(scene: Scene, excuse: str) -> None:
+@pytest.mark.parametrize("excuse", ["full", "no thread left", "received", "empty once", "leaving", "outage"])
+def test_excuses_for_not_taking_from_a_queue(scene: Scene, excuse: str, monkeypatch: pytest.MonkeyPatch) -> None:
     push(scene.client, queue("m"))
+    if excuse == "no thread left":
+        monkeypatch.setattr(celery_state, "requests", dict.fromkeys(map(str, range(THREADS))))
     if excuse == "full":
         scene.admission.received("a", 10)
         scene.admission.begun("a")

@@ -8,9 +8,9 @@ from worker.admission import Admission, gate_step
 from worker.consumer import threads_for
 
 
-@pytest.mark.parametrize(("target", "threads"), [(5, 16), (80, 20), (320, 80), (100_000, 512)])
+@pytest.mark.parametrize(("target", "threads"), [(5, 16), (80, 80), (100_000, 512)])
 def test_threads_are_only_an_upper_bound(target: int, threads: int) -> None:
-    assert threads_for(target, batch_size=32) == threads
+    assert threads_for(target) == threads
 
 
 def test_requests_count_from_the_message_to_their_end() -> None:

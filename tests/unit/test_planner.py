@@ -70,7 +70,13 @@ def test_tokens_may_be_filled_to_the_last_one() -> None:
     [(10_000, 80, 32), (320, 80, 32), (319, 80, 32), (160, 80, 16), (80, 80, 8), (10, 80, 1), (1, 80, 1), (5, 0, 32)],
 )
 def test_size_for_a_fleet(remaining: int, capacity: int, size: int) -> None:
-    assert size_for(remaining, capacity, 32) == size
+    assert size_for(remaining, capacity, 32, workers=2) == size
+
+
+@pytest.mark.parametrize("remaining", [1, 80, 10_000])
+def test_a_lone_worker_has_nobody_to_share_with(remaining: int) -> None:
+    assert size_for(remaining, 80, 32) == 32
+    assert size_for(remaining, 8, 32) == 8
 
 
 @pytest.mark.parametrize(("workers", "size"), [(1, 32), (10, 8), (9, 9), (200, 1)])
@@ -80,9 +86,9 @@ def test_no_micro_batch_is_larger_than_what_a_worker_runs_at_once(workers: int, 
 
 @given(remaining=st.integers(0, 10**6), capacity=st.integers(0, 10**5), default=st.integers(1, 4096))
 def test_size_stays_within_one_and_default(remaining: int, capacity: int, default: int) -> None:
-    size = size_for(remaining, capacity, default)
+    size = size_for(remaining, capacity, default, workers=2)
     assert 1 <= size <= default
-    assert size <= size_for(remaining + 1, capacity, default)
+    assert size <= size_for(remaining + 1, capacity, default, workers=2)
 
 
 def test_what_is_flushed_follows_the_size() -> None:
