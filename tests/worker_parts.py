@@ -103,6 +103,7 @@ class WorkerParts:
             LoopClock(),
             random.Random(0),
             on_places=self.admission.move,
+            on_resting=self.admission.rest,
         )
         self.desk = HintDesk(
             around=around,

@@ -13,6 +13,9 @@ from celery import bootsteps
 
 from worker.metrics import IN_FLIGHT, TARGET
 
+MOST_RESTING = 2
+"""Times the target may wait for another attempt before no more is taken: all of them come back within seconds."""
+
 
 class Admission:
     """The count. Any thread may call anything."""
@@ -25,6 +28,8 @@ class Admission:
         self._received: dict[str, int] = {}
         self._waiting = 0
         self._in_flight = 0
+        self._resting = 0
+        """Requests that wait for another attempt: they hold no place, and come back all at once."""
         self._closed = False
         self._suspects = 0
         self._one_by_one = False
@@ -52,7 +57,7 @@ class Admission:
         """Whether another message may be taken now."""
         if self._closed or self._suspects or (self._one_by_one and self._waiting > 0):
             return False
-        return self.load < self.target
+        return self.load < self.target and self._resting < MOST_RESTING * self.target
 
     def is_open(self) -> bool:
         """The same, asked by the consumer: where the answer is no, it is woken when that changes."""
@@ -106,6 +111,12 @@ class Admission:
     def move(self, change: int) -> None:
         """The number of requests in the engine changed. From the engine's loop only."""
         self._in_flight += change
+        if self._refused and change < 0:
+            self._reopen()
+
+    def rest(self, change: int) -> None:
+        """The number of requests that wait for another attempt changed. From the engine's loop only."""
+        self._resting += change
         if self._refused and change < 0:
             self._reopen()
 

@@ -224,7 +224,6 @@ class WorkerProcess:
 
     def _make_desk(self, engine: Engine, facts: EngineFacts, *, admission: Admission, keeper: Keeper) -> HintDesk:
         first_token = FirstToken(engine, tell=self._on_first_token)
-
         identity = WorkerIdentity(self._options.incarnation, facts)
         self._tracing = start_tracing(identity)
         around = Surroundings(
@@ -235,6 +234,7 @@ class WorkerProcess:
             first_wait_s=self._settings.retry_wait_s,
             on_asked=first_token.asked,
             on_places=admission.move,
+            on_resting=admission.rest,
             on_cut=lambda: self._ending.note_cut(engine.steps()),
         )
         return HintDesk(

@@ -44,6 +44,8 @@ class Surroundings:
     """Told in the loop that requests are about to enter the engine."""
     on_places: Callable[[int], None] = lambda change: None
     """Told in the loop by how much the number of requests in the engine, or just about to be, has changed."""
+    on_resting: Callable[[int], None] = lambda change: None
+    """Told in the loop by how much the number of requests that wait for another attempt has changed."""
     on_cut: Callable[[], object] = lambda: None
     """Told in the loop that the engine has cut an answer short unasked."""
 
@@ -212,11 +214,14 @@ class MicroBatchRun:
 
     async def _wait(self, wait_s: float) -> None:
         """Wait without a place in the engine."""
-        self._around.on_places(-1)
+        around = self._around
+        around.on_places(-1)
+        around.on_resting(+1)
         try:
-            await self._around.clock.sleep(wait_s)
+            await around.clock.sleep(wait_s)
         finally:
-            self._around.on_places(+1)
+            around.on_resting(-1)
+            around.on_places(+1)
 
     async def _outlive_cut(self) -> None:
         """An engine that is being stopped cuts its answers short: see whether it lives before asking again.

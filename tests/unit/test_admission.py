@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from worker.admission import Admission, gate_step
+from worker.admission import MOST_RESTING, Admission, gate_step
 from worker.consumer import threads_for
 
 
@@ -52,6 +52,17 @@ def test_a_waiting_request_holds_no_place() -> None:
     assert not admission.is_open()
     admission.move(-1)
     assert admission.is_open()
+
+
+def test_those_that_wait_for_another_attempt_are_bounded() -> None:
+    admission, woken = Admission(10), []
+    admission.on_reopen(lambda: woken.append(True))
+    admission.rest(MOST_RESTING * 10 - 1)
+    assert admission.is_open()
+    admission.rest(+1)
+    assert (admission.load, admission.is_open()) == (0, False)
+    admission.rest(-1)
+    assert (admission.is_open(), woken) == (True, [True])
 
 
 def test_a_message_received_twice_counts_once() -> None:
