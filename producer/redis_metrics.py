@@ -36,6 +36,49 @@ CLASSES = {
 }
 """Priority of a hint -> the closed set of label `priority`."""
 _SCAN_COUNT = 1000
+METRICS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    (
+        "redis_up",
+        (),
+        "Whether Redis answers. When it is high, do this: nothing; at 0, start it again, jobs go on by themselves.",
+    ),
+    (
+        "redis_memory_used_bytes",
+        (),
+        "Memory that Redis uses. When it is high, do this: above 80 % of the limit nothing more is fed; raise "
+        "maxmemory, or end other jobs.",
+    ),
+    (
+        "redis_memory_limit_bytes",
+        (),
+        "Redis' maxmemory; absent where it has none. When it is high, do this: nothing up to what its host has.",
+    ),
+    (
+        "queue_hints",
+        ("priority",),
+        "Hints that wait in all queues, by priority. When it is high, do this: nothing, it follows the fleet's "
+        "capacity; `redelivery` see bakehouse_redeliveries_total; `left_*` start a collector.",
+    ),
+    (
+        "stream_entries",
+        (),
+        "Entries in the results streams of all jobs, not journaled yet. When it is high, do this: look at the "
+        "collector, or start one; then at the disk under its job directory.",
+    ),
+    (
+        "live_workers",
+        (),
+        "Workers whose heartbeat stands in Redis. When it is high, do this: nothing; when it is low, start "
+        "workers or read the supervisors' logs.",
+    ),
+    (
+        "jobs",
+        ("collector",),
+        "Unfinished jobs, by whether a collector has them. When it is high, do this: for `alive` and `paused` "
+        "nothing; for `gone` continue them on their own host (`producer resume JOB`).",
+    ),
+)
+"""Name, labels and meaning of each."""
 
 
 class RedisMetrics(Collector):
@@ -121,53 +164,7 @@ def _stream_entries(client: redis.Redis) -> int:
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
-    return {
-        name: GaugeMetricFamily(f"bakehouse_{name}", documentation, labels=labels)
-        for name, labels, documentation in (
-            (
-                "redis_up",
-                (),
-                "Whether Redis answers. When it is high, do this: nothing; at 0, start it again, jobs go on by "
-                "themselves.",
-            ),
-            (
-                "redis_memory_used_bytes",
-                (),
-                "Memory that Redis uses. When it is high, do this: above 80 % of the limit nothing more is fed; raise "
-                "maxmemory, or end other jobs.",
-            ),
-            (
-                "redis_memory_limit_bytes",
-                (),
-                "Redis' maxmemory; absent where it has none. When it is high, do this: nothing up to what its host "
-                "has.",
-            ),
-            (
-                "queue_hints",
-                ("priority",),
-                "Hints that wait in all queues, by priority. When it is high, do this: nothing, it follows the fleet's "
-                "capacity; `redelivery` see bakehouse_redeliveries_total; `left_*` start a collector.",
-            ),
-            (
-                "stream_entries",
-                (),
-                "Entries in the results streams of all jobs, not journaled yet. When it is high, do this: look at the "
-                "collector, or start one; then at the disk under its job directory.",
-            ),
-            (
-                "live_workers",
-                (),
-                "Workers whose heartbeat stands in Redis. When it is high, do this: nothing; when it is low, start "
-                "workers or read the supervisors' logs.",
-            ),
-            (
-                "jobs",
-                ("collector",),
-                "Unfinished jobs, by whether a collector has them. When it is high, do this: for `alive` and `paused` "
-                "nothing; for `gone` continue them on their own host (`producer resume JOB`).",
-            ),
-        )
-    }
+    return {name: GaugeMetricFamily(f"bakehouse_{name}", text, labels=labels) for name, labels, text in METRICS}
 
 
 REDIS = RedisMetrics()
