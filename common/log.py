@@ -71,6 +71,10 @@ class Event(StrEnum):
     MICRO_BATCH_REPAIRED = "micro_batch_repaired"
     ENTRY_QUARANTINED = "entry_quarantined"
     COMMAND_RUN = "command_run"
+    COMMAND_GIVEN = "command_given"
+    WISH_HEARD = "wish_heard"
+    PASSWORD_SHOWN = "password_shown"
+    HINT_REFUSED = "hint_refused"
     COMMAND_FAILED = "command_failed"
     METRICS_SERVED = "metrics_served"
     TRACING_STARTED = "tracing_started"
@@ -81,14 +85,14 @@ class Event(StrEnum):
 _LINES = "json_lines"
 _SECRET = re.compile(
     r"(hf_[A-Za-z0-9]{8,})"
-    r"|(?<=://)([^/@\s]*:)?[^/@\s]+(?=@)"
+    r"|(?<=://)[^\s\"']+(?=@)"
     r"|((?i:token|password|secret|api[_-]?key)\"?\s*[=:]\s*\"?)[^\s\",}]+"
 )
 
 
 def redact(text: str) -> str:
     """`text` with tokens and passwords in URLs replaced by `***`."""
-    return _SECRET.sub(lambda found: (found.group(3) or "") + "***", text)
+    return _SECRET.sub(lambda found: (found.group(2) or "") + "***", text)
 
 
 def configure(*, level: str = "info", file: Path | None = None, quiet_terminal: bool = False) -> None:
@@ -160,6 +164,15 @@ def _formatter(shared: list[structlog.typing.Processor], *, pretty: bool) -> log
 
 def _redact_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = redact(value)
+        event[key] = _redact_value(value)
     return event
+
+
+def _redact_value(value: object) -> object:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {name: _redact_value(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redact_value(each) for each in value]
+    return redact(str(value)) if isinstance(value, BaseException) else value

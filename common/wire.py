@@ -5,18 +5,22 @@ entry). The hint that Celery carries is `[WIRE_VERSION, job, mb, n]`. Bytes from
 bounded before they are unpacked, and what cannot be read raises `WireError`.
 """
 
+import re
 import threading
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgpack
 import zstandard
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from common.errors import WireError
 
 WIRE_VERSION = 1
 MAX_UNPACKED_BYTES = 512 * 1024 * 1024
 MAX_RESULT_BYTES = 32 * 1024 * 1024
+MOST_RETRIES = 20
+MOST_PARTS = 1_000_000
+"""Parts of one list in what is unpacked: a list that claims more is refused before there is memory for it."""
 ENTRY_BYTES = 1024 * 1024
 """A publish is at most this large, one single larger result excepted: 16 MB would hold the server 32 ms."""
 
@@ -30,6 +34,14 @@ Endpoint = Literal[
     "/v1/classify",
     "/v1/pooling",
 ]
+ENDPOINTS: frozenset[str] = frozenset(get_args(Endpoint))
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` can be a job's id: a folder's name, and part of a Redis key, and never a way out of either."""
+    return _JOB_ID.fullmatch(text) is not None
 
 
 class Request(NamedTuple):
@@ -46,6 +58,7 @@ class Request(NamedTuple):
     """1-based physical line."""
     custom_id: str
     url: str
+    """One of `ENDPOINTS`."""
     body: bytes
     """The JSON body to post, UTF-8, `model` included."""
     original: bytes | None
@@ -76,12 +89,12 @@ class MicroBatch(BaseModel):
 
     v: int
     job: str
-    mb: int
+    mb: int = Field(ge=0)
     model: str
     kind: Literal["normal", "solo"]
-    request_timeout_s: float
-    max_retries: int
-    fed_at: float
+    request_timeout_s: float = Field(gt=0, allow_inf_nan=False)
+    max_retries: int = Field(ge=0, le=MOST_RETRIES)
+    fed_at: float = Field(allow_inf_nan=False)
     """Wall clock (UTC, seconds since the epoch) when it was offered; only for `queue_s` in results."""
     requests: tuple[Request, ...]
 
@@ -129,9 +142,12 @@ def unpack_micro_batch(blob: bytes) -> MicroBatch:
     try:
         named: dict[str, Any] = dict(zip(MicroBatch.model_fields, fields, strict=True))
         named["requests"] = tuple(Request(*request) for request in named["requests"])
-        return MicroBatch(**named)
+        batch = MicroBatch(**named)
     except (TypeError, ValueError, ValidationError) as error:
         raise WireError(f"a micro-batch that cannot be read: {type(error).__name__}") from error
+    if any(request.url not in ENDPOINTS for request in batch.requests):
+        raise WireError("a request of no known endpoint")
+    return batch
 
 
 def pack_results(results: list[Result]) -> bytes:
@@ -158,6 +174,7 @@ def _unpack(blob: bytes) -> object:
         size = zstandard.frame_content_size(blob)
         if not 0 <= size <= MAX_UNPACKED_BYTES:
             raise WireError(f"a payload of {size} bytes unpacked", do=f"at most {MAX_UNPACKED_BYTES}")
-        return msgpack.unpackb(_zstd.decompressor.decompress(blob, max_output_size=MAX_UNPACKED_BYTES))
-    except (zstandard.ZstdError, ValueError, msgpack.UnpackException) as error:
+        raw = _zstd.decompressor.decompress(blob, max_output_size=MAX_UNPACKED_BYTES)
+        return msgpack.unpackb(raw, max_array_len=MOST_PARTS, max_map_len=0, max_ext_len=0)
+    except (zstandard.ZstdError, ValueError, msgpack.UnpackException, MemoryError, RecursionError) as error:
         raise WireError(f"a payload that cannot be unpacked: {type(error).__name__}") from error

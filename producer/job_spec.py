@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from common.errors import RefusedError
 from common.settings import Order, Priority, Settings
-from common.wire import WIRE_VERSION
+from common.wire import WIRE_VERSION, is_job_id
 
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _IDENTITY = (
     "input",
     "output",
@@ -146,7 +145,7 @@ class JobSpec(BaseModel):
 
 def check_job_id(job: str) -> str:
     """`job`, if it can be a folder's name and stand in a Redis key. Raises `RefusedError`."""
-    if not _JOB_ID.fullmatch(job):
+    if not is_job_id(job):
         raise RefusedError(
             "a job id is 1 to 64 letters, digits, - and _, a letter or digit first", where=job[:80], do="choose another"
         )

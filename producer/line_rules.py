@@ -8,14 +8,13 @@ key stands twice in one object, the last one counts, as in other JSON parsers. I
 import json
 import re
 from math import isinf
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, cast
 
 from pydantic_core import from_json
 
 from common.errors import ErrorKind
-from common.wire import Endpoint
+from common.wire import ENDPOINTS
 
-ENDPOINTS: frozenset[str] = frozenset(get_args(Endpoint))
 CHAT = "/v1/chat/completions"
 SIMPLE_URLS = {"messages": CHAT, "prompt": "/v1/completions", "input": "/v1/embeddings"}
 """The field that tells what a simple line asks for, and the endpoint it goes to."""

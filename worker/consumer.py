@@ -26,6 +26,7 @@ from common.log import Event, get_logger
 from worker.admission import Admission, gate_step
 from worker.ending import Ending
 from worker.engines.base import EngineFacts
+from worker.hint_door import guard_queues
 
 LEAST_THREADS = 16
 MOST_THREADS = 512
@@ -55,6 +56,7 @@ def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission,
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
     _quiet_celery()
     _wait_for_nobody(ending)
+    guard_queues()
     app.conf.result_backend_thread_safe = True  # or each thread looks for the back end that we do not have
     app.steps["consumer"].add(gate_step(admission))
 

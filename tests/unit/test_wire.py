@@ -1,5 +1,7 @@
 """What travels comes out as it went in, and nothing else comes out at all."""
 
+import tracemalloc
+
 import msgpack
 import pytest
 import zstandard
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from common.errors import WireError
 from common.wire import (
+    MAX_UNPACKED_BYTES,
     WIRE_VERSION,
     MicroBatch,
     Request,
@@ -73,7 +76,7 @@ def test_noise_is_refused(noise: bytes) -> None:
 
 
 def fields(**changed: object) -> bytes:
-    of = {**batch((Request(0, 0, 1, "c", "/u", b"{}", None),)).__dict__, **changed}
+    of = {**batch((Request(0, 0, 1, "c", "/v1/completions", b"{}", None),)).__dict__, **changed}
     return zstandard.compress(msgpack.packb(tuple(of.values())))
 
 
@@ -82,9 +85,17 @@ def fields(**changed: object) -> bytes:
     [
         fields(v=WIRE_VERSION + 1),
         fields(requests=[[0, 0, 1]]),
-        fields(requests=[["0", 0, 1, "c", "/u", b"{}", None]]),
+        fields(requests=[["0", 0, 1, "c", "/v1/completions", b"{}", None]]),
         fields(mb="7"),
         fields(kind="strange"),
+        fields(max_retries=10**9),
+        fields(request_timeout_s=float("nan")),
+        fields(request_timeout_s=-1.0),
+        fields(requests=[[0, 0, 1, "c", "/shutdown", b"{}", None]]),
+        zstandard.compress(b"\x91" * 100_000),
+        zstandard.compress(b"\xdd\x7f\xff\xff\xff" * 100),
+        zstandard.compress(msgpack.packb([WIRE_VERSION, msgpack.ExtType(5, b"x")])),
+        zstandard.compress(msgpack.packb([1]))[:-1],
         zstandard.compress(msgpack.packb([])),
         zstandard.compress(msgpack.packb({"v": 1})),
         zstandard.compress(b""),
@@ -93,6 +104,21 @@ def fields(**changed: object) -> bytes:
 def test_strange_micro_batches_are_refused(blob: bytes) -> None:
     with pytest.raises(WireError):
         unpack_micro_batch(blob)
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    """One that says how large it is, and one that lies: memory stays where it was."""
+    said = zstandard.compress(bytes(MAX_UNPACKED_BYTES + 1))
+    assert len(said) < MAX_UNPACKED_BYTES / 10_000
+    unsaid = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1_000_000))
+    tracemalloc.start()
+    try:
+        for blob in (said, unsaid):
+            with pytest.raises(WireError):
+                unpack_results(blob)
+        assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
