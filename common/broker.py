@@ -15,7 +15,9 @@ from redis.retry import Retry
 from common.errors import RefusedError, StoppedError
 from common.log import redact
 from common.secret_file import with_password
+from common.sentinel import SCHEME, celery_sentinel_url, make_sentinel_client, parse
 from common.settings import DEFAULT_REDIS_URL, Settings
+from common.tls import tls_options, untrusted, without_tls_options
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -48,7 +50,9 @@ def make_client(url: str, *, socket_timeout_s: float = 10.0) -> redis.Redis:
     what is no such address.
     """
     try:
-        client = redis.Redis.from_url(
+        tls_options(url)
+        make = make_sentinel_client if url.startswith(SCHEME) else redis.Redis.from_url
+        client: redis.Redis = make(
             url,
             socket_timeout=socket_timeout_s,
             socket_connect_timeout=socket_timeout_s,
@@ -57,27 +61,35 @@ def make_client(url: str, *, socket_timeout_s: float = 10.0) -> redis.Redis:
         )
         client.connection_pool.make_connection()
     except (ValueError, TypeError) as error:
-        do = "redis://, rediss:// or unix://, as in redis://user:password@host:6379/0"
-        raise RefusedError(f"no address of a Redis server: {error}", where=redact(url), do=do) from error
+        do = "redis://, rediss:// or unix://, as in redis://user:password@host:6379/0; in a password / is %2F, @ is %40"
+        # never the error's own text: it quotes what it took for the port, and that may be half a password
+        raise RefusedError("no address of a Redis server", where=redact(url), do=do) from error
     return client
 
 
 def check_server(client: redis.Redis, *, url: str) -> str:
     """Refuse a server on which work could be lost; returns `redis 7.0.15` or `valkey 9.1.2`.
 
-    Raises `StoppedError` when it cannot be reached, `RefusedError` for a wrong password, an old version or an evicting
-    memory policy.
+    Raises `StoppedError` when it cannot be reached, `RefusedError` for a wrong password, a certificate that is not
+    trusted, a user who may not ask, an old version or an evicting memory policy.
     """
     where = redact(url)
     try:
         facts, policy = _ask(client)
     except redis.AuthenticationError as error:
         raise RefusedError(f"Redis refuses the login: {error}", where=where, do="check user and password") from error
+    except redis.exceptions.NoPermissionError as error:
+        do = "give it the commands in examples/deploy/redis/users.acl"
+        raise RefusedError(f"the user of Redis may not do what is needed: {error}", where=where, do=do) from error
     except redis.ResponseError as error:
         raise RefusedError(
             f"Redis refuses: {error}", where=where, do="Redis 7.0 or newer, or Valkey, and a user who may use it"
         ) from error
     except (redis.RedisError, OSError) as error:
+        if (refusal := untrusted(error)) is not None:
+            do = "name the authority that signed it: rediss://HOST:6379/0?ssl_ca_certs=FILE"
+            reason = f"the certificate of Redis is not trusted: {refusal.verify_message}"
+            raise RefusedError(reason, where=where, do=do) from error
         raise StoppedError(f"Redis cannot be reached: {error}", where=where, do="start it, or check the URL") from error
     if "valkey_version" in facts:
         version = f"valkey {facts['valkey_version']}"
@@ -119,8 +131,10 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> "Celery":
     """The Celery app: JSON only, late acks, no result backend, hints at four priorities. Opens no connection."""
     from celery import Celery
 
-    app = Celery("bakehouse", broker=celery_url(redis_url(settings)), set_as_current=False)
+    url = redis_url(settings)
+    app = Celery("bakehouse", broker=celery_url(url), set_as_current=False)
     app.conf.update(
+        broker_use_ssl=tls_options(url),
         accept_content=["json"],
         task_serializer="json",
         result_serializer="json",
@@ -146,7 +160,9 @@ def make_app(settings: Settings, *, queues: tuple[str, ...] = ()) -> "Celery":
 
 def transport_options(settings: Settings) -> dict[str, Any]:
     """How kombu uses Redis, whoever sends or takes hints."""
+    url = settings.redis_url or ""
     return {
+        **({"master_name": parse(url).name} if url.startswith(SCHEME) else {}),
         # kombu would note each message in Redis until it is acked, and give it back after the visibility timeout: a
         # fifth of a message's cost, for what the janitor does within seconds
         "ack_emulation": False,
@@ -164,7 +180,8 @@ def transport_options(settings: Settings) -> dict[str, Any]:
 
 def make_connection(settings: Settings) -> Connection:
     """A connection for sending hints alone: without the Celery app, whose start takes as long as a small job."""
-    return Connection(celery_url(redis_url(settings)), transport_options=transport_options(settings))
+    url = redis_url(settings)
+    return Connection(celery_url(url), ssl=tls_options(url), transport_options=transport_options(settings))
 
 
 def make_queue(name: str) -> Queue:
@@ -173,5 +190,7 @@ def make_queue(name: str) -> Queue:
 
 
 def celery_url(url: str) -> str:
-    """`url` as Celery spells it: a unix socket is `redis+socket://` there."""
-    return "redis+socket" + url.removeprefix("unix") if url.startswith("unix:") else url
+    """`url` as Celery spells it: a unix socket is `redis+socket://` there, and TLS no part of it."""
+    if url.startswith(SCHEME):
+        return celery_sentinel_url(url)
+    return "redis+socket" + url.removeprefix("unix") if url.startswith("unix:") else without_tls_options(url)

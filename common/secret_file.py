@@ -1,5 +1,6 @@
 """A password or a token that stands in a file of its own, as containers, Kubernetes and systemd hand them out."""
 
+import os
 import stat
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -22,15 +23,25 @@ def read_secret(path: Path, *, what: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise RefusedError(f"the {what} cannot be read: {reason}", where=str(path)) from error
-    if mode & stat.S_IRWXO:
-        raise RefusedError(
-            f"the {what} is open to everybody on this machine (mode {mode:04o})",
-            where=str(path),
-            do=f"chmod 600 {path}",
-        )
+    _check_mode(mode, path, what=what)
     if not text or "\n" in text:
         raise RefusedError(f"the {what} is not one line", where=str(path))
     return text
+
+
+def check_private(path: Path, *, what: str) -> None:
+    """Raises as `read_secret`, but the file may be empty: what it holds is read by somebody else."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise RefusedError(f"the {what} cannot be read: {error.strerror}", where=str(path)) from error
+    _check_mode(mode, path, what=what)
+
+
+def shows_password(url: str | None) -> bool:
+    """Whether `url`, given on a command line, would show a password to everybody who lists processes."""
+    return url is not None and ":" in url.partition("://")[2].rpartition("@")[0]
 
 
 def with_password(url: str, path: Path) -> str:
@@ -45,3 +56,12 @@ def with_password(url: str, path: Path) -> str:
     password = quote(read_secret(path, what="password of Redis"), safe="")
     user, _, place = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user}:{password}@{place}").geturl()
+
+
+def _check_mode(mode: int, path: Path, *, what: str) -> None:
+    if mode & stat.S_IRWXO:
+        raise RefusedError(
+            f"the {what} is open to everybody on this machine (mode {mode:04o})",
+            where=str(path),
+            do=f"chmod 600 {path}",
+        )

@@ -53,12 +53,14 @@ class PlaceOptions:
     def settings(self) -> "Settings":
         """The knobs: these flags before the environment before the YAML file. Logs go to stderr from now on."""
         from common.log import configure
+        from common.password_warning import warn_of_shown
         from common.settings import Settings, load
 
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         knobs = {name: value for name, value in given.items() if name in Settings.model_fields}
         settings = load(self.config, **knobs)
         configure(level=settings.log_level, quiet_terminal=True)
+        warn_of_shown(self.redis_url)
         return settings
 
 

@@ -11,9 +11,11 @@ import typer
 
 from common.errors import BakehouseError, ExitCode
 from common.log import configure
+from common.password_warning import warn_of_shown
 from common.settings import load
 from common.talk import make_stderr_steady
 from worker.cli_options import FlowerOptions, StartOptions
+from worker.engines.hub_token import with_token_file
 from worker.flower_page import run_flower
 from worker.launch import plan_workers
 from worker.node import find_groups, supervise
@@ -90,9 +92,11 @@ def start(given: StartOptions) -> None:
     """`worker start`: check the flags, then supervise until the end."""
     settings, options = given.settings(), given.worker_options()
     configure(level=settings.log_level, file=settings.log_file)
+    warn_of_shown(given.redis_url)
+    base = with_token_file(os.environ)
     groups = find_groups(options, gpus=given.gpus)
     cpu_workers = given.cpu_workers(groups=len(groups))
-    plans = plan_workers(options, groups=groups, cpu_workers=cpu_workers, settings=settings, base=os.environ)
+    plans = plan_workers(options, groups=groups, cpu_workers=cpu_workers, settings=settings, base=base)
     raise typer.Exit(supervise(plans, settings=settings, say=say))
 
 
@@ -105,6 +109,7 @@ def flower(given: FlowerOptions) -> None:
     """`worker flower`: serve the page until it is stopped."""
     settings = load(given.config, redis_url=given.redis_url, redis_password_file=given.redis_password_file)
     configure(level=settings.log_level, file=settings.log_file)
+    warn_of_shown(given.redis_url)
     flags = given.flower_flags or []
     run_flower(settings, port=given.port, host=given.host, basic_auth=given.login(), flags=flags)
 
