@@ -17,6 +17,8 @@ The braces are Redis hash tags. Fields of `mb:<n>`: `st` (READY, HELD, FULL), `t
 `digest:<model>`, `seen`, the counts, `outlook`, `exit` and `status`; of an entry in `results`: `mb`, `z`.
 """
 
+from common.wire import WIRE_VERSION
+
 JOB_LIFETIME_S = 7 * 24 * 3600
 DONE_LIFETIME_S = 3600
 WORKER_LIFETIME_S = 20
@@ -27,7 +29,8 @@ DIED = "bakehouse:died"
 JOBS = "bakehouse:jobs"
 WORKER_PREFIX = "bakehouse:worker:"
 COLLECTOR_PREFIX = "bakehouse:collector:"
-QUEUE_PREFIX = "bakehouse.q."
+QUEUE_PREFIX = "bakehouse.q." if WIRE_VERSION == 1 else f"bakehouse.q{WIRE_VERSION}."
+"""A queue for each wire version, so that workers of two on one Redis do not take each other's hints."""
 
 
 def prefix(job: str) -> str:

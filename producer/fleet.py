@@ -11,6 +11,7 @@ import redis
 
 from common import keys
 from common.errors import ErrorKind
+from common.wire import WIRE_VERSION
 
 ANY = "*"
 """What a worker serves that answers to every name (the simulated engine without a name of its own)."""
@@ -94,7 +95,7 @@ class Fleet(NamedTuple):
 
 
 def read_fleet(client: redis.Redis) -> Fleet:
-    """The live workers. A heartbeat that cannot be read is not counted."""
+    """The live workers that read our hints: those of our wire version. An unreadable heartbeat is not counted."""
     found = read_heartbeats(client, keys.WORKER_PREFIX)
     workers = (_worker_of(incarnation, fields) for incarnation, fields in found.items())
     return Fleet(tuple(worker for worker in workers if worker is not None))
@@ -197,6 +198,8 @@ class LiveJobs:
 
 
 def _worker_of(incarnation: str, fields: Mapping[bytes, bytes]) -> Worker | None:
+    if fields.get(b"wire", b"%d" % WIRE_VERSION) != b"%d" % WIRE_VERSION:
+        return None
     try:
         models = orjson.loads(fields[b"models"])
         return Worker(

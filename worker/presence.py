@@ -16,6 +16,7 @@ import redis
 
 from common import keys
 from common.notes import note
+from common.wire import WIRE_VERSION
 from worker.engines.base import EngineFacts
 from worker.outage import Outage
 
@@ -52,6 +53,7 @@ class Presence:
             "engine": engine,
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "version": metadata.version("bakehouse"),
+            "wire": WIRE_VERSION,
         }
 
     def start(self, *, metrics: str = "") -> None:

@@ -33,6 +33,7 @@ from worker.solitude import Solitude
 from worker.tracing import Tracing
 
 CLAIM_PAUSE_S = 1.0
+NEWER_VERSION_PAUSE_S = 2.0
 MOST_CLAIMS = 15
 """Tries while Redis is away; a claim whose answer was lost expires like any other hold that nobody renews."""
 
@@ -63,6 +64,7 @@ class HintDesk:
         self._ending = ending
         self._outage = outage
         self._tracing = tracing or Tracing()
+        self._newer_versions: set[int] = set()
         self._solitude = Solitude(
             claims=claims,
             keeper=keeper,
@@ -73,7 +75,7 @@ class HintDesk:
         )
 
     def take(self, message_id: str, *, queue: str, version: int, job: str, mb: int) -> Outcome | None:
-        """Do what the hint says. None: it is to be handed back, since this worker leaves, or a suspect has it.
+        """Do what the hint says. None: it is to be handed back, since this worker leaves, is a suspect's, or too old.
 
         Raises what the engine raises, but for `EngineDeadError`, which ends this process.
         """
@@ -82,12 +84,26 @@ class HintDesk:
                 log.info(Event.HINT_RETURNED, job=job, mb=mb)
                 return None
             if version != WIRE_VERSION:
-                reason = f"wire version {version}"
-                log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=reason)
-                return Outcome(reason=reason)
+                return self._leave_to_others(message_id, version, job=job, mb=mb)
             return self._work(message_id, job=job, mb=mb, model=self._model_of(queue))
         finally:
             self._admission.begun(message_id)
+
+    def _leave_to_others(self, message_id: str, version: object, *, job: str, mb: int) -> Outcome | None:
+        """A hint that a newer producer sent goes back for workers that can read it, after a pause; others are dropped.
+
+        Without the pause, workers that cannot read it would pass it to each other as fast as Redis answers.
+        """
+        reason = f"wire version {version!r:.20}, this worker has {WIRE_VERSION}"
+        if not isinstance(version, int) or version < WIRE_VERSION:
+            log.warning(Event.HINT_DROPPED, job=job, mb=mb, reason=reason)
+            return Outcome(reason=reason)
+        tell = log.debug if version in self._newer_versions else log.warning
+        self._newer_versions.add(version)
+        tell(Event.HINT_RETURNED, job=job, mb=mb, reason=reason)
+        self._admission.begun(message_id)
+        self._ending.wait(NEWER_VERSION_PAUSE_S)
+        return None
 
     def _work(self, message_id: str, *, job: str, mb: int, model: str) -> Outcome | None:
         token = secrets.token_hex(16)
@@ -212,7 +228,7 @@ def register_task(app: Celery, desk: HintDesk, ending: Ending) -> None:
         if done is None:
             if ending.is_leaving:  # kombu puts it at the tail of its priority, behind the whole window
                 self.request.properties["priority"] = REDELIVERY_PRIORITY
-            raise Reject("the worker leaves, or has a suspect alone", requeue=True)
+            raise Reject("the worker leaves, has a suspect alone, or cannot read it", requeue=True)
         return done
 
     app.task(run_micro_batch, name=TASK_NAME, bind=True, acks_late=True, ignore_result=True, max_retries=0)
