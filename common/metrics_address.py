@@ -5,6 +5,7 @@ import socket
 from contextlib import suppress
 
 from common.broker import make_client
+from common.sentinel import SCHEME, parse
 
 LOOPBACK = "127.0.0.1"
 
@@ -26,7 +27,9 @@ def _is_every(host: str) -> bool:
 
 def _towards(redis_url: str) -> str:
     """This host's own address on the way to Redis; loopback where Redis is on this host, or cannot be found now."""
-    server = make_client(redis_url).connection_pool.connection_kwargs
+    server = dict(make_client(redis_url).connection_pool.connection_kwargs)
+    if redis_url.startswith(SCHEME):
+        server["host"], server["port"] = parse(redis_url).sentinels[0]
     if "host" not in server:
         return LOOPBACK
     with suppress(OSError):
