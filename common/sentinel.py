@@ -4,7 +4,7 @@ User and password are the primary's. After a failover the next call goes to the 
 copied is lost with it, as when the end of a log is cut: the journal fills it in.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
 
 import redis
@@ -42,10 +42,9 @@ def parse(url: str) -> Watched:
 def make_sentinel_client(url: str, **options: Any) -> redis.Redis:
     """A client of the primary, whichever it is when a call is made; `options` as for any client."""
     watched = parse(url)
-    asked = Sentinel(list(watched.sentinels), sentinel_kwargs=options)
-    return asked.master_for(
-        watched.name, db=watched.db, username=watched.username, password=watched.password, **options
-    )
+    asked: Any = Sentinel(list(watched.sentinels), sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+    login = {"username": watched.username, "password": watched.password}
+    return cast(redis.Redis, asked.master_for(watched.name, db=watched.db, **login, **options))
 
 
 def celery_sentinel_url(url: str) -> str:

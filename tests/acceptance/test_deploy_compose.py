@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.compose_file import GIVEN, command_of, health_command, image_environment, our_services, read_compose
+from tests.compose_file import COMPOSE, GIVEN, command_of, health_command, image_environment, our_services, read_compose
 from tests.faults.private_host import PrivateHost, private_host
 from tests.jobs import check_whole, write_requests
 from tests.processes import ROOT, SMALL_MODEL, started
@@ -75,7 +75,7 @@ class Stack:
 @contextmanager
 def stack_of(folder: Path, **variables: str) -> Iterator[Stack]:
     """The host with its secrets; nothing runs yet."""
-    compose = read_compose(**variables)
+    compose = read_compose(COMPOSE, **variables)
     with private_host(folder, names=list(compose["services"])) as host:
         for name, text in SECRETS.items():
             host.put(f"/run/secrets/{name}", text, mode=0o640, group=int(GIVEN["SECRETS_GID"]))

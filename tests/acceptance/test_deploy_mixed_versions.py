@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,17 @@ def old() -> Version:
 def fleet(own_server: Server, old: Version, new: Version, tmp_path: Path) -> Iterator[Server]:
     """One worker of each."""
     with ExitStack() as running:
-        for number, (name, version) in enumerate({"old": old, "new": new}.items()):
+        for name, version in {"old": old, "new": new}.items():
+            before = len(live_workers(own_server))
             command = worker_command("start", "--redis-url", own_server.url, *SIMULATED)
             running.enter_context(started(command, log=tmp_path / f"{name}.log", **version.variables))
-            wait_until(lambda least=number: len(live_workers(own_server)) > least, timeout_s=90, description=name)
+            wait_until(partial(has_more, own_server, before), timeout_s=90, description=f"the {name} worker is ready")
         yield own_server
+
+
+def has_more(server: Server, before: int) -> bool:
+    """Whether another worker is ready."""
+    return len(live_workers(server)) > before
 
 
 def workers_by_wire(server: Server) -> dict[int, str]:
