@@ -61,7 +61,10 @@ def make_client(url: str, *, socket_timeout_s: float = 10.0) -> redis.Redis:
         )
         client.connection_pool.make_connection()
     except (ValueError, TypeError) as error:
-        do = "redis://, rediss:// or unix://, as in redis://user:password@host:6379/0; in a password / is %2F, @ is %40"
+        do = (
+            "redis://, rediss:// or unix://, as in redis://user:password@host:6379/0, or sentinel://host,host/NAME;"
+            " in a password / is %2F, @ is %40"
+        )
         # never the error's own text: it quotes what it took for the port, and that may be half a password
         raise RefusedError("no address of a Redis server", where=redact(url), do=do) from error
     return client

@@ -15,7 +15,7 @@ from worker.flower_page import LOOPBACK, PORT
 from worker.options import SimOptions, WorkerOptions
 
 GPUS = "GPUs"
-REDIS = "redis://, rediss:// or unix://; default BAKEHOUSE_REDIS_URL, else this machine's."
+REDIS = "redis://, rediss://, unix:// or sentinel://; default BAKEHOUSE_REDIS_URL, else this machine's."
 PASSWORD = "File with its password; default BAKEHOUSE_REDIS_PASSWORD_FILE."
 SIM = "The simulated engine"
 RUNNING = "Running"
