@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-deploy test-browser pictures cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-deploy test-browser test-dashboards pictures cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -24,8 +24,8 @@ demo: $(VENV)/.cpu $(MODEL)/config.json  ## the real engine on 200 and more requ
 	@$(RUN) -m examples.demo --model $(MODEL)
 
 test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow ones: without the real engine, then with it
-	@$(RUN) -m pytest tests -m "not engine and not slow_engine" -n $(AT_ONCE) --dist worksteal
-	@$(RUN) -m pytest tests -m "engine and not slow_engine"
+	@$(RUN) -m pytest tests -m "not engine and not slow_engine and not dashboards and not deploy" -n $(AT_ONCE) --dist worksteal
+	@$(RUN) -m pytest tests -m "engine and not slow_engine and not dashboards"
 
 test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone: contract, cases, deaths, failed starts, signals
 	@$(RUN) -m pytest $(ENGINE_TESTS:%=tests/acceptance/test_%.py)
@@ -36,8 +36,14 @@ test-deploy: $(VENV)/.dev system $(MODEL)/config.json  ## what examples/deploy a
 test-browser: $(VENV)/.dev system  ## the pages that people look at, opened in Chromium
 	@$(RUN) -m pytest tests -m browser
 
-pictures: $(VENV)/.dev system  ## what people look at, renewed in docs/pictures from a small busy fleet, about a minute
+test-dashboards: $(VENV)/.dev system $(MODEL)/config.json  ## each fault of a fleet, and the panel and alert that show it, about 8 minutes
+	@$(RUN) -m pytest tests/unit/test_dashboard_files.py tests/acceptance/test_dashboard.py -m "not dashboards"
+	@$(RUN) -m pytest tests -m dashboards
+
+pictures: $(VENV)/.dev system  ## what people look at, renewed in docs/pictures from small busy fleets, about 15 minutes
 	@$(RUN) -m benchmarks.pages
+	@HOSTS_PICTURE=docs/pictures/hosts.png $(RUN) -m pytest tests -m deploy
+	@DASHBOARD_PICTURES=docs/pictures $(RUN) -m pytest tests -m dashboards
 
 cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble, the big ones in full
 	@FULL_CASES=1 $(RUN) -m pytest tests/acceptance -m case -v --no-header

@@ -167,10 +167,11 @@ def targets(options: TargetsOptions) -> None:
     """`producer targets`: once, or for Prometheus to ask."""
     from producer.discovery import as_json, read_scrape_targets
     from producer.metrics_port import serve_targets
-    from producer.status import connect
 
     settings = options.settings()
     if settings.metrics_port is None:
+        from producer.status import connect  # its imports bring metrics of jobs, and the port would show them at 0
+
         sys.stdout.buffer.write(as_json(read_scrape_targets(connect(settings))) + b"\n")
     else:
         serve_targets(settings, settings.metrics_port, say=say)

@@ -53,7 +53,7 @@ class Dashboard:
         """Each variable with all values that Prometheus gives for it, as Grafana joins them."""
         values = {}
         for variable in self.content["templating"]["list"]:
-            found = re.fullmatch(r"label_values\(([\w:]+), (\w+)\)", variable["query"]["query"])
+            found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
             assert found, variable
             series = prometheus.ask("series", **{"match[]": found.group(1)}, start=since)
             labels = sorted({one[found.group(2)] for one in series})

@@ -63,6 +63,7 @@ def test_who_tells_of_targets_alone_is_one_and_shows_redis(
         (group,) = json.loads(get(port, "/targets")[1])
         assert (group["targets"], group["labels"]["role"]) == ([f"127.0.0.1:{port}"], "targets")
         assert value(port, "bakehouse_redis_up") == 1
+        assert "bakehouse_backlog_requests" not in families(port), "a 0 of its own would hide an owner that is not seen"
     assert read_scrape_targets(valkey) == []
 
 
