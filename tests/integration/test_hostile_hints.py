@@ -135,7 +135,6 @@ def test_each_costs_a_log_line(tmp_path: Path) -> None:
             where = ("--redis-url", server.url, "--jobs", tmp_path / "jobs")
             ended = run_producer("run", source, "-o", output, *where)
             assert ended.returncode == 0, ended.stderr
-            lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
             wait_until(
                 lambda: log.read_text().count("hint_refused") >= len(HOSTILE), timeout_s=30, description="all refused"
             )
