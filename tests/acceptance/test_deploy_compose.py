@@ -34,7 +34,7 @@ class Stack:
     def __init__(self, host: PrivateHost, compose: dict[str, Any], logs: Path) -> None:
         self.host = host
         self._compose = compose
-        self._logs = logs
+        self.logs = logs
 
     def command(self, name: str, words: list[str]) -> list[str]:
         """`words` as the container of service `name` runs them."""
@@ -48,7 +48,7 @@ class Stack:
     def running(self, name: str, words: list[str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
         """Service `name`; by its own command, or by `words` in its place."""
         command = self.command(name, words or ENTRYPOINTS.get(name, []) + command_of(self._compose["services"][name]))
-        with started(command, log=self._logs / f"{name}.log") as process:
+        with started(command, log=self.logs / f"{name}.log") as process:
             yield process
 
     def is_healthy(self, name: str) -> bool:
@@ -152,7 +152,7 @@ def test_the_gpu_worker_says_that_there_is_no_gpu(stack: Stack) -> None:
         pytest.skip("this machine has GPUs")
     with stack.running("worker") as process:
         assert process.wait(60) == 2
-    said = (stack._logs / "worker.log").read_text()
+    said = (stack.logs / "worker.log").read_text()
     assert any(reason in said for reason in ("no GPU found", "vLLM is not installed")), said
 
 
