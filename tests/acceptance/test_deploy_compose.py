@@ -157,6 +157,8 @@ def test_the_gpu_worker_says_that_there_is_no_gpu(stack: Stack) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.slow_engine
+@pytest.mark.timeout(1000)  # a fresh container compiles everything anew
 def test_the_cpu_worker_serves_a_model(tmp_path: Path) -> None:
     with stack_of(tmp_path, MODEL=str(SMALL_MODEL)) as stack, stack.running("redis") as redis:
         stack.await_healthy("redis", redis)
@@ -164,7 +166,7 @@ def test_the_cpu_worker_serves_a_model(tmp_path: Path) -> None:
             ready = ["wget", "-q", "-O", "/dev/null", "http://127.0.0.1:9471/readyz"]
             wait_until(
                 lambda: worker.poll() is not None or stack.ask("worker-cpu", *ready).returncode == 0,
-                timeout_s=200,
+                timeout_s=800,
                 description="the worker is ready",
             )
             assert worker.poll() is None
