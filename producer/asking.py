@@ -17,6 +17,7 @@ from common.claims import Claims
 from common.errors import ExitCode, RefusedError, StoppedError
 from common.log import redact
 from common.settings import Settings
+from producer.audit import by_whom, note_command
 from producer.helm import Helm
 from producer.job import FencedError
 from producer.job_directory import JobDirectory
@@ -53,12 +54,13 @@ class Asking:
 
     def __init__(self, verb: Verb, job: str, *, settings: Settings) -> None:
         """Raises `RefusedError`, `StoppedError` when the job is not of this host and Redis cannot be reached."""
-        self.wish = Wish.make(verb)
+        self.wish = Wish.make(verb, by=by_whom())
         self._job = check_job_id(job)
         self._settings = settings
         is_here = (settings.jobs.absolute() / job / "job.json").is_file()
         self.directory = JobDirectory.open(settings.jobs, job) if is_here else None
         """The job's own, on its own host."""
+        note_command(verb, self.directory, job=job)
         self.client = self._connect()
         """None: the job has a server of its own, or this one is gone."""
         self._is_left = False

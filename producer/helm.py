@@ -67,7 +67,12 @@ class Helm:
     def obey(self, wishes: Iterable[Wish | None]) -> None:
         """Journal what `wishes` make of the job."""
         why = f"asked for by producer pause at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        self._take(obey(self.course, filter(None, wishes), counts=self._journal.counts, why=why))
+        known, standing = set(self.course.steering.heard), [wish for wish in wishes if wish is not None]
+        self._take(obey(self.course, standing, counts=self._journal.counts, why=why))
+        for wish in standing:
+            if wish.nonce not in known:
+                known.add(wish.nonce)
+                log.info(Event.WISH_HEARD, job=self._job, verb=wish.verb, by=wish.by or "unknown")
 
     def say(self, *, known: str | None = None) -> None:
         """Tell Redis, which is `known` to have this state. Raises as `hear`."""

@@ -44,6 +44,7 @@ class JobDirectory:
         self.config_path = path / "config" / "inference_config.yaml"
         self.log_path = path / "logs" / "producer.log"
         self.worker_log_path = path / "logs" / "worker.log"
+        self.audit_log_path = path / "logs" / "audit.log"
         self.events_log_path = path / "logs" / "events.log"
         self.quarantine_path = path / "quarantine"
         self.server_path = path / "redis"

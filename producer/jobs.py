@@ -5,6 +5,7 @@ from pathlib import Path
 
 from common.errors import ExitCode, RefusedError, StoppedError
 from common.settings import Settings
+from producer.audit import note_command
 from producer.cli_options import GetOptions, InputOptions, PlaceOptions
 from producer.copying import await_copied, copying, do_without_rest
 from producer.deadline import choose_deadline
@@ -30,6 +31,7 @@ def run(options: InputOptions, show: Show) -> Summary:
     """Run the job that `options` ask for until it is done: a new one, or the same one from where it stopped."""
     settings = options.settings()
     directory = find_or_create(options, settings, show)
+    note_command("run", directory, job=directory.spec.job, options=options)
     with copying(directory, settings=settings, show=show):
         return finish(directory, settings=settings, show=show)
 
@@ -39,6 +41,7 @@ def enqueue(options: InputOptions, show: Show) -> str:
     settings = options.settings()
     directory = find_or_create(options, settings, show)
     job = directory.spec.job
+    note_command("enqueue", directory, job=job, options=options)
     if read_summary(directory) is not None:
         show.say(f"job {job} is finished")
         return job
@@ -80,6 +83,7 @@ def collect(options: PlaceOptions, job: str, show: Show) -> Summary:
     directory = JobDirectory.open(settings.jobs, job)
     if directory.spec.redis == "embedded":
         raise RefusedError(f"job {job} was begun with its own Redis and worker", do=f"producer resume {job}")
+    note_command("collect", directory, job=job, options=options)
     directory.check_input_unchanged()
     do_without_rest(directory, show=show)
     return finish(directory, settings=settings, show=show)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import RefusedError
+from producer.audit import note_command
 from producer.cli_options import RerunOptions
 from producer.disk_need import saying_how_much
 from producer.job_directory import JobDirectory
@@ -47,6 +48,7 @@ def rerun(options: RerunOptions, show: Show) -> Summary:
     """Run the selected requests of a finished job once more, until it is done again."""
     settings = options.settings()
     directory = JobDirectory.open(settings.jobs, options.job)
+    note_command("rerun", directory, job=options.job, options=options)
     directory.check_input_unchanged()
     selection = Selection.make(options.code or (), options.status or ())
     with resumable(options.job), saying_how_much(directory):

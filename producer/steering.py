@@ -31,7 +31,7 @@ LEAST_ROWS = 50
 """Of fewer finished rows no share is taken: a few bad ones say little."""
 HEARD = 32
 """Nonces remembered; those that still stand somewhere are never forgotten."""
-_WISH = re.compile(r"(cancel|pause|resume):([0-9a-f]{16})")
+_WISH = re.compile(r"(cancel|pause|resume):([0-9a-f]{16})(?::([A-Za-z0-9_.@-]{1,160}))?")
 
 
 class Wish(NamedTuple):
@@ -40,20 +40,22 @@ class Wish(NamedTuple):
     verb: Verb
     nonce: str
     """16 hex digits."""
+    by: str = ""
+    """Who left it, `user@host`; for the log alone."""
 
     @classmethod
-    def make(cls, verb: Verb) -> Self:
+    def make(cls, verb: Verb, *, by: str = "") -> Self:
         """A new wish."""
-        return cls(verb, secrets.token_hex(8))
+        return cls(verb, secrets.token_hex(8), by)
 
     @classmethod
     def parse(cls, text: str | None) -> Self | None:
         """The wish that `str` wrote as `text`; None for anything else."""
         found = _WISH.fullmatch(text or "")
-        return cls(found[1], found[2]) if found else None  # type: ignore[arg-type]
+        return cls(found[1], found[2], found[3] or "") if found else None  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return f"{self.verb}:{self.nonce}"
+        return f"{self.verb}:{self.nonce}" + (f":{self.by}" if self.by else "")
 
 
 @dataclass(frozen=True)

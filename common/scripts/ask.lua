@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- ask: anybody wishes a job cancelled, paused or resumed (<verb>:<nonce>); its collector decides.
+-- ask: anybody wishes a job cancelled, paused or resumed (<verb>:<nonce>[:<by>]); its collector decides.
 --
 -- KEYS  info
 -- ARGV  want
@@ -16,7 +16,7 @@ local info = redis.call("HMGET", KEYS[1], "want", "heard", "state")
 if info[3] == "done" then
   return "DONE"
 end
-local nonce = string.match(info[1] or "", "^cancel:(.+)$")
+local nonce = string.match(info[1] or "", "^cancel:(%x+)")
 local is_unheard = nonce and not string.find(info[2] or "", nonce, 1, true)
 if is_unheard and string.sub(ARGV[1], 1, 7) ~= "cancel:" then
   return "CANCEL"
