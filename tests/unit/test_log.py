@@ -14,6 +14,7 @@ from common.log import Event, configure, get_logger, log_lines, redact
         ("redis://user:pw@host/0", "redis://***@host/0"),
         ("rediss://:pw@host:1/0", "rediss://***@host:1/0"),
         ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+        ("redis://:half/of@it@host/0", "redis://***@host/0"),
         ("HF_TOKEN=hf_abcdefgh12345", "HF_TOKEN=***"),
         ("seen hf_abcdefgh12345 here", "seen *** here"),
         ('{"password": "x y"}', '{"password": "*** y"}'),
@@ -36,6 +37,18 @@ def test_file_holds_json_lines_of_ours_and_of_libraries(tmp_path: Path) -> None:
     assert [line["event"] for line in lines] == ["worker_ready", "at redis://***@h/0"]
     assert "secret-word" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_nested_is_redacted_too(tmp_path: Path) -> None:
+    path = tmp_path / "bakehouse.log"
+    configure(level="info", file=path)
+    get_logger("worker.test").info(
+        Event.WORKER_READY,
+        options={"url": ["redis://:secret-word@h/0"]},
+        error=ValueError("at redis://:secret-word@h/0"),
+    )
+    assert "secret-word" not in path.read_text()
+    assert "***@h/0" in path.read_text()
 
 
 def test_many_lines_are_one_write_to_the_file_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

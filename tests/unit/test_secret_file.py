@@ -6,12 +6,13 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from common.broker import redis_url
+from common.broker import make_client, redis_url
 from common.errors import RefusedError
-from common.secret_file import read_secret, with_password
+from common.secret_file import read_secret, shows_password, with_password
 from common.settings import load
 from producer.local_worker import worker_environment
 from worker.cli_options import FlowerOptions
+from worker.engines.hub_token import with_token_file
 
 
 def secret(folder: Path, text: str = "pa:s/s@w?d%\n", mode: int = 0o600) -> Path:
@@ -72,3 +73,42 @@ def test_the_login_of_flower_may_stand_in_a_file(tmp_path: Path) -> None:
     assert FlowerOptions(basic_auth_file=path).login() == "cook:pa55"
     assert FlowerOptions(basic_auth="other:one", basic_auth_file=path).login() == "other:one"
     assert FlowerOptions().login() is None
+
+
+@pytest.mark.parametrize("variable", ["HF_TOKEN_FILE", "HF_TOKEN_PATH"])
+def test_the_hubs_client_reads_the_token_we_only_check(tmp_path: Path, variable: str) -> None:
+    path = secret(tmp_path, "hf_token")
+    assert with_token_file({variable: str(path), "HOME": "/"}) == {"HF_TOKEN_PATH": str(path), "HOME": "/"}
+    path.write_text("")
+    assert with_token_file({variable: str(path)}), "only gated and private models need one"
+    path.chmod(0o604)
+    with pytest.raises(RefusedError, match=r"token of the model hub is open to everybody .*mode 0604.*chmod 600"):
+        with_token_file({variable: str(path)})
+    with pytest.raises(RefusedError, match="No such file"):
+        with_token_file({variable: str(tmp_path / "absent")})
+
+
+def test_nothing_is_asked_of_who_has_no_token_file() -> None:
+    assert with_token_file({"HF_TOKEN": "hf_token"}) == {"HF_TOKEN": "hf_token"}
+
+
+@pytest.mark.parametrize(
+    ("url", "shows"),
+    [
+        ("redis://:pw@host/0", True),
+        ("rediss://cook:pw@host:1/0", True),
+        ("redis://cook@host/0", False),
+        ("redis://host:6379/0", False),
+        ("unix:///run/redis.sock", False),
+        (None, False),
+    ],
+)
+def test_a_password_on_a_command_line_is_noticed(url: str | None, shows: bool) -> None:
+    assert shows_password(url) == shows
+
+
+@pytest.mark.parametrize("url", ["redis://:half/5ecret@host/0", "redis://:ha:lf5ecret/@host", "redis://[5ecret@host"])
+def test_a_url_that_is_none_is_not_quoted(url: str) -> None:
+    with pytest.raises(RefusedError, match="no address of a Redis server") as refused:
+        make_client(url)
+    assert "5ecret" not in str(refused.value)
