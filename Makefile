@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-deploy test-browser test-dashboards pictures cases check format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-deploy test-browser test-dashboards pictures cases check audit format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -48,7 +48,10 @@ pictures: $(VENV)/.dev system  ## what people look at, renewed in docs/pictures 
 cases: $(VENV)/.dev system $(MODEL)/config.json  ## one line a case of real-world trouble, the big ones in full
 	@FULL_CASES=1 $(RUN) -m pytest tests/acceptance -m case -v --no-header
 
-check: $(VENV)/.dev lint types layers sizes test  ## the one gate
+check: $(VENV)/.dev lint types layers sizes audit test  ## the one gate
+
+audit: $(VENV)/.dev  ## installed packages against the advisories of pypi.org, skipped by name where those cannot be had
+	@.ci/audit $(BIN)
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format $(CODE) && $(BIN)/ruff check --fix $(CODE)
