@@ -100,6 +100,7 @@ def test_the_dead_leave_the_list(pages: Pages, valkey_server: Server, tmp_path: 
 
 def test_memory_is_bounded(own_server: Server, tmp_path: Path) -> None:
     with started_flower(own_server, tmp_path, f"--max_tasks={KEPT}") as pages:
+        wait_until(lambda: hears(pages, own_server), timeout_s=30, description="Flower listens: its page came first")
         send_tasks(own_server, range(KEPT))
         wait_until(lambda: len(pages.tasks()) == KEPT, timeout_s=60, description="Flower has as many as it keeps")
         full = memory_of(pages.pid).bytes
@@ -111,6 +112,12 @@ def test_memory_is_bounded(own_server: Server, tmp_path: Path) -> None:
         )
         assert len(pages.tasks()) == KEPT
         assert memory_of(pages.pid).bytes - full < 8 * KEPT * TASK_BYTES / 2
+
+
+def hears(pages: Pages, server: Server) -> bool:
+    """Whether an event reaches Flower."""
+    send_tasks(server, range(1))
+    return bool(pages.tasks())
 
 
 def send_tasks(server: Server, numbers: range) -> None:

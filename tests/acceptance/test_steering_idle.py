@@ -117,7 +117,7 @@ def test_a_node_stays_while_one_of_its_workers_still_starts(
     log = tmp_path / "worker.log"
     command = worker_command("start", "--engine", "sim", "--workers", 2, "--exit-when-idle", 2)
     knobs = {"BAKEHOUSE_PRESENCE_S": "0.2", "BAKEHOUSE_REDIS_URL": valkey_server.url}
-    with started(command, log=log, **knobs) as process:
+    with started(command, log=log, XDG_CACHE_HOME=str(tmp_path / "cache"), **knobs) as process:
         wait_until(lambda: len(descendants(process.pid)) == 2, timeout_s=60, description="both were started")
         slow = descendants(process.pid)[1]
         slow.suspend()

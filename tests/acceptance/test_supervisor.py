@@ -155,7 +155,7 @@ def test_a_worker_that_left_by_itself_is_not_started_again(supervised: Supervise
 def test_a_signal_drains(supervised: Supervised, signum: int) -> None:
     incarnation, worker = supervised.start("obedient").worker()
     supervised.process.send_signal(signum)
-    assert supervised.process.wait(10) == 0
+    assert supervised.process.wait(30) == 0
     assert gone(worker)
     assert supervised.cause(incarnation) == "left"
 
