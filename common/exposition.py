@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer one GET."""
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            encode, content_type = choose_encoder("")  # plain text, which keeps colons: as OpenMetrics vllm:* is vllm_*
             self._answer(200, content_type, encode(REGISTRY))
         elif path in self.server.probes:
             good = self.server.probes[path]()

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 
 import psutil
 import pytest
+from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import Metric
 
 from common.errors import ErrorKind, RefusedError
@@ -160,3 +162,17 @@ def test_the_host_is_shown_as_the_kernel_has_it(serving: Serving) -> None:
 def test_a_taken_port_is_refused(serving: Serving) -> None:
     with pytest.raises(RefusedError, match="another metrics port"):
         serve(serving.port, host="127.0.0.1", healthy=lambda: True, ready=lambda: True)
+
+
+def test_names_of_the_engine_reach_prometheus_as_they_are() -> None:
+    """Prometheus asks for OpenMetrics, in which the client library writes `vllm_` for `vllm:`."""
+    gauge = Gauge("vllm:named_by_the_engine", "For this test.")
+    try:
+        port = serve(0, host="127.0.0.1", healthy=lambda: True, ready=lambda: True)
+        asked = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=asked)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert "\nvllm:named_by_the_engine 0.0\n" in answer.read().decode()
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    finally:
+        REGISTRY.unregister(gauge)
