@@ -36,7 +36,7 @@ test-deploy: $(VENV)/.dev system $(MODEL)/config.json  ## what examples/deploy a
 test-browser: $(VENV)/.dev system  ## the pages that people look at, opened in Chromium
 	@$(RUN) -m pytest tests -m browser
 
-test-dashboards: $(VENV)/.dev system $(MODEL)/config.json  ## each fault of a fleet, and the panel and alert that show it, about 8 minutes
+test-dashboards: $(VENV)/.dev system $(MODEL)/config.json  ## each fault of a fleet, and the panel and alert that show it, about 10 minutes
 	@$(RUN) -m pytest tests/unit/test_dashboard_files.py tests/acceptance/test_dashboard.py -m "not dashboards"
 	@$(RUN) -m pytest tests -m dashboards
 
@@ -74,7 +74,7 @@ bench-engine: $(VENV)/.dev $(MODEL)/config.json  ## the fleet beside the bare en
 bench-pipeline: $(VENV)/.dev  ## rows through everything but an engine, beside plain Celery, about 5 minutes
 	@$(RUN) -m benchmarks.pipeline --picture docs/pictures/pipeline.png
 
-bench-watching: $(VENV)/.dev  ## what metrics, logs and events cost, about 8 minutes
+bench-watching: $(VENV)/.dev  ## what metrics, logs and events cost, about 10 minutes
 	@$(RUN) -m benchmarks.watching --picture docs/pictures/watching.png
 
 bench-order: $(VENV)/.dev $(MODEL)/config.json  ## what another order of work brings, simulated and on the real engine, about 40 minutes

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed"),
 ]
-ROWS, TOKENS = 160, 96
+ROWS, TOKENS = 300, 96
 SHARED = "You are a baker who answers every question about bread in one short sentence, whoever asks. " * 3
 READY_S = 400.0
 MOVED = {
