@@ -74,7 +74,7 @@ bench-engine: $(VENV)/.dev $(MODEL)/config.json  ## the fleet beside the bare en
 bench-pipeline: $(VENV)/.dev  ## rows through everything but an engine, beside plain Celery, about 5 minutes
 	@$(RUN) -m benchmarks.pipeline --picture docs/pictures/pipeline.png
 
-bench-watching: $(VENV)/.dev  ## what metrics, logs and events cost, about 10 minutes
+bench-watching: $(VENV)/.dev  ## what metrics, logs and events cost, about 8 minutes
 	@$(RUN) -m benchmarks.watching --picture docs/pictures/watching.png
 
 bench-order: $(VENV)/.dev $(MODEL)/config.json  ## what another order of work brings, simulated and on the real engine, about 40 minutes
