@@ -109,11 +109,12 @@ class Claims:
         pairs, length, last_id, rows, rest = self._run("look", where, [keys.prefix(job), count])
         for start in range(0, len(rest), count):
             rows += self._run("look", where, [keys.prefix(job), count, *rest[start : start + count]])
-        info = {pairs[i].decode(): pairs[i + 1].decode() for i in range(0, len(pairs), 2)}
+        texts = [text.decode(errors="replace") for text in pairs]
+        info = dict(zip(texts[::2], texts[1::2], strict=True))
         digests = {name.removeprefix(_PIN): info.pop(name) for name in list(info) if name.startswith(_PIN)}
         epoch = info.pop("epoch", None)
         return Look(
-            epoch=None if epoch is None else int(epoch),
+            epoch=int(epoch) if epoch and epoch.isdecimal() else None,
             state=info.pop("state", None),
             want=info.pop("want", "") or None,
             digests=digests,

@@ -7,6 +7,7 @@ bounded before they are unpacked, and what cannot be read raises `WireError`.
 
 import re
 import threading
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgpack
@@ -42,6 +43,11 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 def is_job_id(text: str) -> bool:
     """Whether `text` can be a job's id: a folder's name, and part of a Redis key, and never a way out of either."""
     return _JOB_ID.fullmatch(text) is not None
+
+
+def job_ids(names: Iterable[bytes]) -> list[str]:
+    """Those of `names` that are job ids: what else stands among them in Redis is nobody's job."""
+    return [name for name in (raw.decode(errors="replace") for raw in names) if is_job_id(name)]
 
 
 class Request(NamedTuple):

@@ -39,4 +39,5 @@ def _scrape_targets_of(client: redis.Redis, role: str, prefix: str) -> Iterator[
     for fields in read_heartbeats(client, prefix).values():
         if address := fields.get(b"metrics"):
             own = fields.get(b"role", role.encode())
-            yield ScrapeTarget(address.decode(), own.decode(), fields.get(b"host", b"").decode())
+            texts = (text.decode(errors="replace") for text in (address, own, fields.get(b"host", b"")))
+            yield ScrapeTarget(*texts)

@@ -11,7 +11,7 @@ import redis
 
 from common import keys
 from common.errors import ErrorKind
-from common.wire import WIRE_VERSION
+from common.wire import WIRE_VERSION, job_ids
 
 ANY = "*"
 """What a worker serves that answers to every name (the simulated engine without a name of its own)."""
@@ -103,12 +103,14 @@ def read_fleet(client: redis.Redis) -> Fleet:
 
 def read_heartbeats(client: redis.Redis, prefix: str) -> dict[str, Mapping[bytes, bytes]]:
     """The fields of every heartbeat under `prefix`, by what follows it."""
-    names = list(client.scan_iter(match=prefix + "*", count=_SCAN_COUNT))
+    names = list(client.scan_iter(match=prefix + "*", count=_SCAN_COUNT, _type="hash"))
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.hgetall(name)
         found = cast(list[Mapping[bytes, bytes]], pipe.execute() if names else [])
-    return {name.decode().removeprefix(prefix): fields for name, fields in zip(names, found, strict=True)}
+    return {
+        name.decode(errors="replace").removeprefix(prefix): fields for name, fields in zip(names, found, strict=True)
+    }
 
 
 def route(model: str, fleet: Fleet, digests: Mapping[str, str]) -> str:
@@ -181,7 +183,7 @@ class LiveJobs:
 
     def look(self, client: redis.Redis, *, now_s: float) -> JobsSeen:
         """All jobs but the reader's own."""
-        jobs = [name.decode() for name in cast(Any, client.hkeys(keys.JOBS))]
+        jobs = job_ids(cast(Any, client.hkeys(keys.JOBS)))
         others = [job for job in jobs if job != self._own]
         with client.pipeline(transaction=False) as pipe:
             for job in others:

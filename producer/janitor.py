@@ -100,7 +100,7 @@ class Janitor:
     def _certificates(self, now_s: float) -> Mapping[str, str]:
         """Incarnation -> cause of each certified death; drops certificates that have stood for an hour."""
         found = cast(Any, self._job.client.hgetall(keys.DIED))
-        died = {name.decode(): cause.decode() for name, cause in found.items()}
+        died = {name.decode(errors="replace"): cause.decode(errors="replace") for name, cause in found.items()}
         self._certified = {name: self._certified.get(name, now_s) for name in died}
         old = [name for name, since_s in self._certified.items() if now_s - since_s >= CERTIFICATE_S]
         if old:

@@ -24,6 +24,7 @@ from common.broker import (
     transport_options,
 )
 from common.settings import Settings
+from common.wire import job_ids
 from producer.fleet import LiveJobs, read_heartbeats
 
 EVERY_S = 2.0
@@ -155,10 +156,10 @@ def _hints(client: redis.Redis, separator: bytes) -> dict[str, int]:
 
 
 def _stream_entries(client: redis.Redis) -> int:
-    jobs = cast(list[bytes], client.hkeys(keys.JOBS))
+    jobs = job_ids(cast(list[bytes], client.hkeys(keys.JOBS)))
     with client.pipeline(transaction=False) as pipe:
         for job in jobs:
-            pipe.xlen(keys.results(job.decode()))
+            pipe.xlen(keys.results(job))
         lengths: list[Any] = pipe.execute() if jobs else []
     return sum(lengths)
 

@@ -11,6 +11,7 @@ from common.broker import check_server, make_client, redis_url
 from common.errors import BakehouseError, StoppedError
 from common.log import redact
 from common.settings import Settings
+from common.wire import job_ids
 from producer.counts import Counts
 from producer.deadline_file import read_deadline
 from producer.embedded import socket_url
@@ -144,13 +145,13 @@ def connect(settings: Settings) -> redis.Redis:
 def read_remote(client: redis.Redis, job: str | None) -> dict[str, dict[str, str]]:
     """`info` of each job in Redis, or of `job` alone. Raises `redis.RedisError`."""
     listed = cast(dict[bytes, bytes], client.hgetall(keys.JOBS))
-    names = {name.decode() for name in listed} if job is None else {job}
+    names = set(job_ids(listed)) if job is None else {job}
     found = {}
     for name in names:
         info = cast(dict[bytes, bytes], client.hgetall(keys.info(name)))
-        fields = {field.decode(): value.decode(errors="replace") for field, value in info.items()}
+        fields = {field.decode(errors="replace"): value.decode(errors="replace") for field, value in info.items()}
         if manifest := listed.get(name.encode()):
-            fields.setdefault("manifest", manifest.decode())
+            fields.setdefault("manifest", manifest.decode(errors="replace"))
         if fields:
             found[name] = fields
     return found
@@ -202,8 +203,17 @@ def _work_of(counts: Counts) -> dict[str, Any]:
     return {name: getattr(counts, name) for name in names}
 
 
+def _manifest_of(text: str) -> dict[str, Any]:
+    """What a job says of itself; nothing where it cannot be read, since one job must not hide the others."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _status_elsewhere(job: str, local: JobDirectory | None, info: dict[str, str]) -> JobStatus:
-    manifest = orjson.loads(info.get("manifest", "{}"))
+    manifest = _manifest_of(info.get("manifest", "{}"))
     outlook = None if info.get("state") == "done" else Outlook.of(info)
     deadline = outlook.deadline if outlook else None
     return JobStatus(

@@ -6,12 +6,14 @@ With one the janitor need not wait until a hold expires, and knows whether the w
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import cast
 
 import redis
 
 from common import keys
 from common.claims import Claims
 from common.notes import note
+from common.wire import job_ids
 from worker.options import (
     EXIT_ABORTED,
     EXIT_CANNOT_START,
@@ -80,8 +82,8 @@ def certify(client: redis.Redis, incarnation: str, cause: Cause) -> None:
 
 def holds_any(client: redis.Redis, incarnation: str) -> bool:
     """Whether any micro-batch of a live job is held by `incarnation`. Raises `redis.RedisError`."""
-    for name in client.hkeys(keys.JOBS):
-        look = Claims(client).look(name.decode() if isinstance(name, bytes) else name)
+    for job in job_ids(cast(list[bytes], client.hkeys(keys.JOBS))):
+        look = Claims(client).look(job)
         if any(seen.st == "HELD" and seen.worker == incarnation for seen in look.micro_batches.values()):
             return True
     return False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from common import keys
 from common.broker import TASK_NAME, make_connection, make_queue
@@ -96,6 +97,16 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
+def plant(client: redis.Redis) -> None:
+    """Keys that look like ours and are not: nobody may stumble over them."""
+    client.hset(keys.JOBS, mapping={f"../../{MARK}": "x", b"\xff": b"\xff", "strange": "no JSON", "list": "[]"})
+    client.set(keys.WORKER_PREFIX + "string", MARK)
+    client.hset(keys.WORKER_PREFIX + "hash", mapping={"models": "[1", "state": b"\xff"})
+    client.hset(keys.WORKER_PREFIX + "other", mapping={"metrics": b"\xff:1"})
+    client.hset(keys.info("strange"), mapping={b"\xff": b"\xff", "state": "nowhere", "seen": "x"})
+    client.hset(keys.DIED, mapping={b"\xff": b"\xff", MARK: "by magic"})
+
+
 def test_a_hint_as_it_is_sent_has_no_fault(own_server: Server) -> None:
     assert find_fault(sound()) is None
     with make_connection(load(redis_url=own_server.url)) as connection:
@@ -129,16 +140,21 @@ def test_each_costs_a_log_line(tmp_path: Path) -> None:
             client, before = server.client(), live_workers(server)
             for message in HOSTILE.values():
                 client.lpush(QUEUE + "\x06\x163", message)
+            plant(client)
             client.publish("/0.celery.pidbox", b"{}")
             client.publish("/0.celery.pidbox", changed(lambda message: message.pop("body")))
             source = write_requests(tmp_path / "in.jsonl", model=MODEL)
             where = ("--redis-url", server.url, "--jobs", tmp_path / "jobs")
             ended = run_producer("run", source, "-o", output, *where)
             assert ended.returncode == 0, ended.stderr
+            for verb in ("status", "targets"):
+                shown = run_producer(verb, "--redis-url", server.url, "--jobs", tmp_path / "no-jobs")
+                assert shown.returncode == 0, shown.stderr
             wait_until(
                 lambda: log.read_text().count("hint_refused") >= len(HOSTILE), timeout_s=30, description="all refused"
             )
             lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+            client.delete(keys.WORKER_PREFIX + "string")
             assert live_workers(server) == before, "the same worker lives"
         check_whole(output)
         refused = [line for line in lines if line["event"] == "hint_refused" and line["queue"] == QUEUE]
