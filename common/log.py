@@ -164,15 +164,16 @@ def _formatter(shared: list[structlog.typing.Processor], *, pretty: bool) -> log
 
 def _redact_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        event[key] = _redact_value(value)
+        event[key] = redact_value(value)
     return event
 
 
-def _redact_value(value: object) -> object:
+def redact_value(value: object) -> object:
+    """`value` with every text in it redacted; tuples become lists."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
-        return {name: _redact_value(each) for name, each in value.items()}
+        return {name: redact_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_redact_value(each) for each in value]
+        return [redact_value(each) for each in value]
     return redact(str(value)) if isinstance(value, BaseException) else value

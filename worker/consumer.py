@@ -22,7 +22,7 @@ from kombu import Connection
 from kombu.transport.virtual import QoS
 
 from common import keys
-from common.log import Event, get_logger
+from common.log import Event, get_logger, redact_value
 from worker.admission import Admission, gate_step
 from worker.ending import Ending
 from worker.engines.base import EngineFacts
@@ -100,8 +100,19 @@ def _wait_for_nobody(ending: Ending) -> None:
     Connection.ensure_connection = functools.partialmethod(Connection.ensure_connection, interval_max=RECONNECT_S)
     Pidbox.start = _if_there_is_room(Pidbox.start)
     Panel.data["shutdown"] = shut_down
+    for name in ("conf", "report", "stats"):  # of a unix socket Celery tells the whole address, its password too
+        Panel.data[name] = _redacted(Panel.data[name])
     # at each lost connection kombu would send all hints in hand again, or dump them into files: their threads go on
     QoS.restore_at_shutdown = False
+
+
+def _redacted(answer: Callable[..., object]) -> Callable[..., object]:
+    """What Celery's remote control and Flower are told, without passwords."""
+
+    def answer_redacted(*arguments: object, **named: object) -> object:
+        return redact_value(answer(*arguments, **named))
+
+    return answer_redacted
 
 
 def _if_there_is_room(start: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
