@@ -82,7 +82,7 @@ def check_server(client: redis.Redis, *, url: str) -> str:
     except redis.AuthenticationError as error:
         raise RefusedError(f"Redis refuses the login: {error}", where=where, do="check user and password") from error
     except redis.exceptions.NoPermissionError as error:
-        do = "give it the commands in examples/deploy/redis/users.acl"
+        do = "give it the commands in examples/deploy/redis/users.conf"
         raise RefusedError(f"the user of Redis may not do what is needed: {error}", where=where, do=do) from error
     except redis.ResponseError as error:
         raise RefusedError(
