@@ -28,7 +28,7 @@ from common.wire import job_ids
 from producer.fleet import LiveJobs, read_heartbeats
 
 EVERY_S = 2.0
-ASK_S = 1.0
+ASK_S = 2.0
 """A scrape waits no longer than this for each answer."""
 CLASSES = {
     REDELIVERY_PRIORITY: "redelivery",
