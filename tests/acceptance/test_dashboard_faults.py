@@ -5,6 +5,7 @@ late, fills Redis, drains, loses a collector, all workers, and at last Redis. `m
 minutes.
 """
 
+import math
 import os
 import shutil
 import time
@@ -29,6 +30,7 @@ pytestmark = [
 ]
 NAMES = ("fleet", "job", "redis")
 PATIENCE_S = 150.0
+SETTLE_S = 10.0
 KILLS = 6
 
 
@@ -48,7 +50,7 @@ def below(limit: float) -> Callable[[float, float], bool]:
 
 
 class Move(NamedTuple):
-    """A value that must move when a fault is there. A series that is not there yet is 0."""
+    """A value that must move when a fault is there. One that was not shown before was 0."""
 
     dashboard: str
     panel: str
@@ -203,7 +205,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
 
 def strike(fleet: WatchedFleet, fault: Fault) -> tuple[dict[Move, tuple[float, float]], set[str]]:
     """Do it, and look until all has moved and fired that should, or for a while."""
-    before = {move: value(fleet, move) for move in fault.moves}
+    before = values_before(fleet, fault)
     seen, fired = {move: (old, old) for move, old in before.items()}, set[str]()
     fault.do(fleet)
     until_s = time.monotonic() + PATIENCE_S
@@ -220,9 +222,22 @@ def strike(fleet: WatchedFleet, fault: Fault) -> tuple[dict[Move, tuple[float, f
     return seen, fired
 
 
+def values_before(fleet: WatchedFleet, fault: Fault) -> dict[Move, float]:
+    """What its panels show before it; 0 where they show nothing, also after some scrapes: one may have failed."""
+    found = {move: value(fleet, move) for move in fault.moves}
+    until_s = time.monotonic() + SETTLE_S
+
+    def look() -> bool:
+        found.update({move: value(fleet, move) for move, old in found.items() if math.isnan(old)})
+        return not any(map(math.isnan, found.values())) or time.monotonic() > until_s
+
+    wait_until(look, timeout_s=2 * PATIENCE_S, description="it was looked for")
+    return {move: 0.0 if math.isnan(old) else old for move, old in found.items()}
+
+
 def value(fleet: WatchedFleet, move: Move) -> float:
-    """What its panel shows of it now."""
-    return Dashboard(move.dashboard).shown(fleet.prometheus, move.panel).get(move.legend, 0.0)
+    """What its panel shows of it now; NaN where it shows nothing, which is no move in either direction."""
+    return Dashboard(move.dashboard).shown(fleet.prometheus, move.panel).get(move.legend, math.nan)
 
 
 @pytest.mark.parametrize("name", FAULTS)
