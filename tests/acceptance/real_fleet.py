@@ -182,8 +182,10 @@ class Job:
         )
 
     def results(self) -> list[dict[str, Any]]:
-        """The ordered file so far."""
-        return self.bench.results() if self.bench.directory.output_path.exists() else []
+        """The ordered file's whole lines so far; one may be just being written."""
+        path = self.bench.directory.output_path
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
 
     def stop(self) -> None:
         """Stop its collector; the job stays as it is."""

@@ -48,6 +48,7 @@ def test_the_real_engine_shows_itself_beside_us(valkey: redis.Redis, valkey_serv
         wait_until(lambda: probes(port) == (200, 503), timeout_s=60, description="the engine starts, and is not ready")
         assert not live_workers(valkey_server)
         wait_until(lambda: probes(port) == (200, 200), timeout_s=240, description="it is")
+        wait_until(lambda: live_workers(valkey_server), timeout_s=20, description="its heartbeat says so too")
         (name,) = [str(name) for name in live_workers(valkey_server)]
         assert valkey.hget(name, "metrics") == f"127.0.0.1:{port}".encode()
         ours = {family.name.removesuffix("_total") for family in families_of(metrics)}
