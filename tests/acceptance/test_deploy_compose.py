@@ -20,6 +20,8 @@ from tests.jobs import check_whole, write_requests
 from tests.processes import ROOT, SMALL_MODEL, started
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.deploy
+
 OURS, REDIS, NOBODY = 10001, 999, 65534
 SECRETS = {"redis_password": "5ecret-of-redis", "flower_login": "cook:5ecret-of-flower", "hf_token": ""}
 ROWS = 40

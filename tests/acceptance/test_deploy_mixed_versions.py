@@ -25,6 +25,8 @@ from tests.processes import ROOT, environment, live_workers, producer_command, r
 from tests.servers import Server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.deploy
+
 ROWS = 400
 SIMULATED = ("--engine", "sim", "--model", "m", "--sim-places", "8", "--sim-seconds", "0.02")
 KNOBS = {"BAKEHOUSE_BATCH_SIZE": "8", "BAKEHOUSE_LOOK_S": "0.5"}

@@ -14,6 +14,8 @@ from tests.processes import environment, producer_command, run_producer, started
 from tests.servers import Server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.deploy
+
 ROWS = 200
 KNOBS = {"BAKEHOUSE_BATCH_SIZE": "8"}
 

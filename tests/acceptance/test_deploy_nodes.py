@@ -16,6 +16,8 @@ from tests.processes import ROOT, environment, live_workers, started
 from tests.servers import REDIS, VALKEY, Server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.deploy
+
 DEPLOY = ROOT / "examples" / "deploy"
 ROWS = 40
 COMMANDS = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"

@@ -22,6 +22,8 @@ from tests.secured import SecuredServer
 from tests.secured_fleet import MODEL, SECRETS, WRONG, SecuredFleet, secured_fleet
 from tests.servers import REDIS, VALKEY
 
+pytestmark = pytest.mark.deploy
+
 LONG = 4_000
 FORBIDDEN = (
     "FLUSHALL",

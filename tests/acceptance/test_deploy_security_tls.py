@@ -21,6 +21,8 @@ from tests.prometheus_server import free_port
 from tests.servers import REDIS, Server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.deploy
+
 MODEL = "oven"
 PASSWORD = "5ecret-behind-tls"
 LOGIN = "cook:oven"

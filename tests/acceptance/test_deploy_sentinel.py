@@ -16,6 +16,8 @@ from tests.processes import producer_command, started, worker_command
 from tests.prometheus_server import free_port
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.deploy
+
 ROWS = 600
 PASSWORD = "5ecret"
 

@@ -4,8 +4,12 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.processes import started
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.bench
 
 SMALL = ("--workers", "2", "--rows", "240", "--rows-a-worker", "60", "--step-s", "0.002", "--repeats", "1")
 END_S = 240

@@ -5,8 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.processes import started
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.bench
 
 ROWS, CELERY_ROWS = 2_000, 200
 END_S = 240
