@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from producer.cli import app, main
@@ -84,7 +85,7 @@ def test_refused_before_any_work(
     given = [str(source) if word == "INPUT" else word for word in arguments]
     monkeypatch.setattr("sys.argv", ["producer", given[0], "--jobs", str(jobs), *given[1:]])
     monkeypatch.setattr("common.log.configure", lambda **_: None)
-    with pytest.raises(SystemExit) as ended:
+    with capture_logs(), pytest.raises(SystemExit) as ended:
         main()
     output, talk = capsys.readouterr()
     assert ended.value.code == 2, talk
