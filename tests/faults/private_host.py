@@ -81,7 +81,8 @@ def private_host(folder: Path, *, names: Sequence[str]) -> Iterator[PrivateHost]
     new, hosts = folder / "root", folder / "hosts"
     new.mkdir()
     hosts.write_text(f"127.0.0.1 localhost {' '.join(names)}\n")
-    opened = [path for path in {ROOT, Path(sys.base_prefix), Path(sys.prefix)} if path.is_relative_to("/root")]
+    hidden = {"root", *(name.partition("/")[0] for name in OWN_FOLDERS)}
+    opened = [path for path in {ROOT, Path(sys.base_prefix), Path(sys.prefix)} if path.parts[1] in hidden]
     variables = {"NEW": new, "HOSTS": hosts, "FOLDERS": " ".join(OWN_FOLDERS), "OPEN": " ".join(map(str, opened))}
     unshare = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", _MAKE]
     with subprocess.Popen(
