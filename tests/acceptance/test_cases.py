@@ -49,7 +49,7 @@ def engine_cores(pid: int) -> list[int]:
     return [child.pid for child in descendants(pid) if "EngineCore" in "".join(child.cmdline())]
 
 
-def run_case(case: Case, output: Path, *arguments: object, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+def run_case(case: Case, output: Path, *arguments: object, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
     """The case's input through `producer run`, judged."""
     jobs = output.parent / "jobs"
     ended = run_producer("run", case.path, "-o", output, "--jobs", jobs, *arguments, timeout_s=timeout_s)
