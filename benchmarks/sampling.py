@@ -75,11 +75,10 @@ class Sampler:
 
     def _add(self, name: str, process: psutil.Process, *, is_first: bool) -> None:
         try:
-            times = process.cpu_times()
+            cpu_s = cpu_s_of(process)
             memory = process.memory_info().rss
         except psutil.NoSuchProcess:
             return
-        cpu_s = times.user + times.system
         if is_first:
             self._cpu_before_s[process.pid] = cpu_s
         usage = self._of_process.setdefault((name, process.pid), Usage())
@@ -90,6 +89,12 @@ class Sampler:
 def await_end(process: "subprocess.Popen[bytes]") -> None:
     """Block until it has ended, and leave it to be waited for: till then its processor time can be read."""
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+def cpu_s_of(process: psutil.Process) -> float:
+    """Processor seconds that it has used so far. Raises `psutil.NoSuchProcess`."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def name_of(process: psutil.Process) -> str:

@@ -28,6 +28,9 @@ PRIORITIES = {"high": 3, "normal": 6, "low": 9}
 """kombu serves 0 first; redeliveries and suspects go at 0, or at the tail they would wait behind the whole window."""
 LEFT_PRIORITIES = {"high": 4, "normal": 7, "low": 9}
 """Of what a job has in Redis while nobody feeds it, the last that kombu knows: it must keep no other job waiting."""
+PRIORITY_STEPS = tuple(sorted({REDELIVERY_PRIORITY, *PRIORITIES.values(), *LEFT_PRIORITIES.values()}))
+SEPARATOR = "\x06\x16"
+"""kombu's, between a queue's name and a priority."""
 OLDEST_REDIS = (7, 0)
 ASKED_AGAIN = 2
 ASK_PAUSE_S = 0.2
@@ -175,8 +178,8 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "socket_keepalive": True,
         # a consumer notices within 17 s, not 51, that its connection is dead without a word
         "health_check_interval": 8,
-        "priority_steps": sorted({REDELIVERY_PRIORITY, *PRIORITIES.values(), *LEFT_PRIORITIES.values()}),
-        "sep": "\x06\x16",
+        "priority_steps": list(PRIORITY_STEPS),
+        "sep": SEPARATOR,
         "queue_order_strategy": "round_robin",  # within a priority; else one build's queue would wait for another
     }
 
@@ -190,6 +193,11 @@ def make_connection(settings: Settings) -> Connection:
 def make_queue(name: str) -> Queue:
     """The Celery queue `name`: a list in Redis, which needs no declaration, so that a full server refuses none."""
     return Queue(name, Exchange("bakehouse", type="direct"), routing_key=name, no_declare=True)
+
+
+def hint_list(queue: str, priority: int) -> str:
+    """The list in Redis that holds the hints of `queue` at `priority`, as kombu names it: 0 has the bare name."""
+    return f"{queue}{SEPARATOR}{priority}" if priority else queue
 
 
 def celery_url(url: str) -> str:

@@ -18,6 +18,7 @@ from pydantic_settings import (
 
 from common.durations import Seconds
 from common.errors import RefusedError
+from common.wire import MOST_RETRIES
 
 Priority = Literal["high", "normal", "low"]
 Order = Literal["input", "prefix", "length"]
@@ -53,7 +54,9 @@ class Settings(BaseSettings):
     max_concurrency: int | None = Field(None, ge=1, description="Cap on this job's fed and unfinished requests.")
 
     request_timeout_s: float = Field(1_800.0, gt=0, description="One attempt of one request; retried once.")
-    max_retries: int = Field(3, ge=0, le=20, description="Retries after the first attempt: 1-(1-p)^(r+1) succeed.")
+    max_retries: int = Field(
+        3, ge=0, le=MOST_RETRIES, description="Retries after the first attempt: 1-(1-p)^(r+1) succeed."
+    )
     retry_wait_s: float = Field(1.0, gt=0, description="First wait; doubles each retry: 1, 2, 4 s, +-20 %.")
     drain_timeout_s: float = Field(25.0, ge=0, description="What runs may finish this long when a worker stops.")
     exit_when_idle_s: Seconds = Field(0.0, ge=0, description="A node with nothing to do for so long drains. 0 = never.")

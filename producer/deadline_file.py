@@ -3,29 +3,16 @@
 So a command with another deadline moves that of a job which another process runs.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 
 from producer.deadline import Deadline
-from producer.disk import writing_to
-from producer.input_file import create_private, sync_folder
+from producer.small_file import replace_file
 
 
 def leave_deadline(path: Path, deadline: Deadline) -> None:
-    """Put `deadline` in place of any earlier one: whole and synced, or not at all. Raises `DiskError`."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    with writing_to(path, what="the deadline"):
-        try:
-            draft.unlink(missing_ok=True)
-            with create_private(draft) as file:
-                file.write(deadline.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-            sync_folder(path.parent)
-        finally:
-            draft.unlink(missing_ok=True)
+    """Put `deadline` in place of any earlier one. Raises `DiskError`."""
+    replace_file(path, deadline.to_json(), what="the deadline")
 
 
 def read_deadline(path: Path) -> Deadline | None:

@@ -1,7 +1,7 @@
 """Estimates of how long answers get: from the limits that requests state, corrected by the answers that have come.
 
 Requests of a task, which begin alike, mostly have the same limit and use much the same share of it. Pure and in memory:
-a new collector learns anew. Asked by `look_ahead`, told by `feeder` and `receiver`.
+a new collector learns anew. Told of requests and asked by `look_ahead`, told of results by `receiver`.
 """
 
 from collections.abc import Iterable

@@ -17,10 +17,11 @@ from kombu.utils.uuid import uuid
 from common.broker import (
     LEFT_PRIORITIES,
     PRIORITIES,
+    PRIORITY_STEPS,
     REDELIVERY_PRIORITY,
     TASK_NAME,
+    hint_list,
     make_connection,
-    transport_options,
 )
 from common.settings import Priority, Settings
 from common.wire import WIRE_VERSION
@@ -56,7 +57,6 @@ class Hints:
 
     def __init__(self, settings: Settings, *, job: str, priority: Priority) -> None:
         self._settings = settings
-        self._transport = transport_options(settings)
         self._origin = f"{os.getpid()}@{socket.gethostname()}"
         self._job = job
         self._own_priority = self._priority = PRIORITIES[priority]
@@ -87,7 +87,7 @@ class Hints:
         for batch in batches:
             by_queue[route(batch.row.model)].append(batch)
         for queue, left in by_queue.items():
-            room = max(0, MOST_LEFT - client.llen(self._list_of(queue, self._left_priority)))
+            room = max(0, MOST_LEFT - client.llen(hint_list(queue, self._left_priority)))
             self._send([(batch, Hint(now_s, queue, self._left_priority)) for batch in left[:room]], reason="left")
 
     def _send(self, noted: Sequence[tuple[OpenMicroBatch, Hint]], *, reason: str) -> None:
@@ -109,13 +109,12 @@ class Hints:
 
     def empty_queues(self, client: redis.Redis, queues: Sequence[str]) -> frozenset[str]:
         """Those of `queues` in which no hint waits, at any priority."""
-        priorities = self._transport["priority_steps"]
         with client.pipeline(transaction=False) as pipe:
             for queue in queues:
-                for priority in priorities:
-                    pipe.llen(self._list_of(queue, priority))
+                for priority in PRIORITY_STEPS:
+                    pipe.llen(hint_list(queue, priority))
             lengths = pipe.execute() if queues else []
-        step = len(priorities)
+        step = len(PRIORITY_STEPS)
         return frozenset(queue for i, queue in enumerate(queues) if not any(lengths[i * step : (i + 1) * step]))
 
     def close(self) -> None:
@@ -126,10 +125,6 @@ class Hints:
 
     def _priority_of(self, batch: OpenMicroBatch) -> int:
         return REDELIVERY_PRIORITY if batch.goes_first else self._priority
-
-    def _list_of(self, queue: str, priority: int) -> str:
-        """The list in Redis, as kombu names it."""
-        return f"{queue}{self._transport['sep']}{priority}" if priority else queue
 
     def _open(self) -> Producer:
         if self._producer is None:

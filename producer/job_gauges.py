@@ -16,9 +16,12 @@ class JobsGauge(Collector):
         self._values: dict[str, float] = {}
         REGISTRY.register(self)
 
-    def set(self, job: str, value: float) -> None:
-        """What `job` says now, until it says something else."""
-        self._values[job] = value
+    def set(self, job: str, value: float | None) -> None:
+        """What `job` says now, until it says something else; None: nothing."""
+        if value is None:
+            self.clear(job)
+        else:
+            self._values[job] = value
 
     def clear(self, job: str) -> None:
         """`job` says nothing any more."""

@@ -22,14 +22,9 @@ class OutlookGauges:
         self._shares.set({metrics.BOTTLENECK.labels(outlook.bottleneck): 1})
         metrics.OLDEST_HINT.set(job, self._job.window.oldest_hint_s(now_s=now_s))
         metrics.GPU_SECONDS.set(job, gpu_s)
-        if per_hour is not None:
-            metrics.COST.set(job, cost_of(gpu_s, per_hour=per_hour))
-        if outlook.margin_s is not None:
-            metrics.DEADLINE_MARGIN.set(job, outlook.margin_s)
-        if outlook.left_s is None:
-            metrics.LEFT.clear(job)
-        else:
-            metrics.LEFT.set(job, outlook.left_s)
+        metrics.COST.set(job, None if per_hour is None else cost_of(gpu_s, per_hour=per_hour))
+        metrics.DEADLINE_MARGIN.set(job, outlook.margin_s)
+        metrics.LEFT.set(job, outlook.left_s)
 
     def clear(self) -> None:
         """The job is over, or another process's."""

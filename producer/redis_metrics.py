@@ -15,14 +15,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from common import keys
-from common.broker import (
-    LEFT_PRIORITIES,
-    PRIORITIES,
-    REDELIVERY_PRIORITY,
-    make_client,
-    redis_url,
-    transport_options,
-)
+from common.broker import LEFT_PRIORITIES, PRIORITIES, REDELIVERY_PRIORITY, SEPARATOR, make_client, redis_url
 from common.settings import Settings
 from common.wire import job_ids
 from producer.fleet import LiveJobs, read_heartbeats
@@ -88,8 +81,6 @@ class RedisMetrics(Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._client: redis.Redis | None = None
-        self._separator = b""
-        """Between a queue's name and a priority, in the name of the list that holds its hints."""
         self._jobs = LiveJobs()
         self._asked_s = 0.0
         self._families: Sequence[Metric] = ()
@@ -98,7 +89,6 @@ class RedisMetrics(Collector):
         """Show the server that `settings` name from now on."""
         with self._lock:
             self._client = make_client(redis_url(settings), socket_timeout_s=ASK_S)
-            self._separator = str(transport_options(settings)["sep"]).encode()
             self._jobs = LiveJobs()
             self._families = ()
 
@@ -133,7 +123,7 @@ class RedisMetrics(Collector):
         families["redis_memory_used_bytes"].add_metric([], memory["used_memory"])
         if limit := memory.get("maxmemory"):
             families["redis_memory_limit_bytes"].add_metric([], limit)
-        for priority, hints in _hints(client, self._separator).items():
+        for priority, hints in _hints(client).items():
             families["queue_hints"].add_metric([priority], hints)
         families["stream_entries"].add_metric([], _stream_entries(client))
         families["live_workers"].add_metric([], len(read_heartbeats(client, keys.WORKER_PREFIX)))
@@ -141,7 +131,7 @@ class RedisMetrics(Collector):
             families["jobs"].add_metric([state], jobs)
 
 
-def _hints(client: redis.Redis, separator: bytes) -> dict[str, int]:
+def _hints(client: redis.Redis) -> dict[str, int]:
     """Hints that wait in all queues, by priority."""
     names = list(client.scan_iter(match=keys.QUEUE_PREFIX + "*", count=_SCAN_COUNT, _type="list"))
     with client.pipeline(transaction=False) as pipe:
@@ -150,7 +140,7 @@ def _hints(client: redis.Redis, separator: bytes) -> dict[str, int]:
         lengths = pipe.execute() if names else []
     hints = dict.fromkeys(CLASSES.values(), 0)
     for name, length in zip(names, lengths, strict=True):
-        _, separated, priority = name.rpartition(separator)
+        _, separated, priority = name.rpartition(SEPARATOR.encode())
         hints[CLASSES[int(priority) if separated else REDELIVERY_PRIORITY]] += length
     return hints
 

@@ -25,8 +25,9 @@ class Surroundings:
         job.meet(read_fleet(client))
         memory = client.info("memory")
         self.live_jobs = self._jobs.count(client, now_s=now_s)
-        most, used = memory.get("maxmemory", 0) * FULL_SHARE, memory["used_memory"]
-        self.memory_share = FULL_SHARE * used / most if most else None
+        limit, used = memory.get("maxmemory", 0), memory["used_memory"]
+        most = limit * FULL_SHARE
+        self.memory_share = used / limit if limit else None
         job.full = 0 < most < used
         job.headroom_bytes = int(most - used) // self.live_jobs if most else NO_LIMIT_BYTES
         self.limits = limits_for(

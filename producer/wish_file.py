@@ -3,24 +3,15 @@
 It holds the newest wish alone, and stays when it was heard: a wish is known by its nonce.
 """
 
-import os
 from pathlib import Path
 
-from producer.disk import writing_to
-from producer.input_file import create_private
+from producer.small_file import replace_file
 from producer.steering import Wish
 
 
 def leave_wish(path: Path, wish: Wish) -> None:
-    """Put `wish` in place of any earlier one: whole, or not at all. Raises `DiskError`."""
-    draft = path.with_name(f"{path.name}.{wish.nonce}")
-    with writing_to(path, what="the wish"):
-        try:
-            with create_private(draft) as file:
-                file.write(str(wish).encode())
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+    """Put `wish` in place of any earlier one. Raises `DiskError`."""
+    replace_file(path, str(wish).encode(), what="the wish")
 
 
 def read_wish(path: Path) -> Wish | None:

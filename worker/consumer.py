@@ -52,7 +52,7 @@ def threads_for(target: int) -> int:
     return min(MOST_THREADS, max(LEAST_THREADS, target))
 
 
-def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission, ending: Ending) -> Any:
+def make_consumer(app: Celery, *, name: str, admission: Admission, ending: Ending) -> Any:
     """Celery's worker over `app`; its `start` blocks, from the main thread, until the drain is over."""
     _quiet_celery()
     _wait_for_nobody(ending)
@@ -69,7 +69,7 @@ def make_consumer(app: Celery, *, name: str, threads: int, admission: Admission,
     worker = app.Worker(
         hostname=f"{name}@{socket.gethostname()}",
         pool="threads",
-        concurrency=threads,
+        concurrency=threads_for(admission.target),
         loglevel="WARNING",
         quiet=True,
         without_gossip=True,

@@ -1,7 +1,6 @@
 """The metrics port of one worker, from before its engine starts: counts for Prometheus, and what its probes say."""
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from common.broker import redis_url
 from common.exposition import serve
@@ -9,7 +8,7 @@ from common.log import Event, get_logger
 from common.metrics_address import address_for
 from common.settings import Settings
 from worker.ending import Ending
-from worker.gpu_metrics import GPU, find_devices
+from worker.gpu_metrics import GPU, Device
 from worker.metrics import ENGINE_RESTARTS
 from worker.outage import Outage
 from worker.watchdog import Watchdog
@@ -38,7 +37,7 @@ class Probes:
         return self._watchdog is not None and not self._ending.is_leaving and self._outage.lasted_s() == 0
 
 
-def open_port(settings: Settings, probes: Probes, *, restarts: Mapping[str, int]) -> str:
+def open_port(settings: Settings, probes: Probes, *, gpus: Sequence[Device], restarts: Mapping[str, int]) -> str:
     """Serve this worker's metrics; returns where Prometheus finds them, "" where `settings` want none.
 
     Raises `RefusedError` when the port is taken.
@@ -47,7 +46,7 @@ def open_port(settings: Settings, probes: Probes, *, restarts: Mapping[str, int]
         ENGINE_RESTARTS.labels(cause).inc(count)
     if settings.metrics_port is None:
         return ""
-    GPU.watch(find_devices(os.environ))
+    GPU.watch(gpus)
     host = settings.metrics_host
     port = serve(settings.metrics_port, host=host, healthy=probes.is_healthy, ready=probes.is_ready)
     log.info(Event.METRICS_SERVED, host=host, port=port)

@@ -68,6 +68,7 @@ class WorkerProcess:
         self._loop = EngineLoop()
         self._outage = Outage()
         self._tracing = Tracing()
+        self._gpus = find_devices(os.environ)
         self._ending = Ending(self._loop, drain_timeout_s=settings.drain_timeout_s)
         self._probes = Probes(self._ending, self._outage)
         self._presence = Presence(
@@ -90,7 +91,7 @@ class WorkerProcess:
         os.environ[WORKER_PID_VARIABLE] = str(os.getpid())
         log.info(Event.WORKER_STARTED, worker=self._options.incarnation, pid=os.getpid(), gpu=self._options.gpu)
         self._check_redis()
-        metrics = open_port(self._settings, self._probes, restarts=self._options.restarts)
+        metrics = open_port(self._settings, self._probes, gpus=self._gpus, restarts=self._options.restarts)
         engine = make_engine(self._options)
         self._phases.end("process")
         self._presence.start(metrics=metrics)
@@ -156,15 +157,12 @@ class WorkerProcess:
         desk = self._make_desk(engine, facts, admission=admission, keeper=keeper)
         app = make_app(settings, queues=queues_of(facts))
         register_task(app, desk, ending)
-        threads = threads_for(admission.target)
-        consumer = make_consumer(
-            app, name=self._options.incarnation, threads=threads, admission=admission, ending=ending
-        )
+        consumer = make_consumer(app, name=self._options.incarnation, admission=admission, ending=ending)
         self._plan_end(admission, keeper)
-        watchdog = self._make_watchdog(engine, facts, admission, keeper, threads=threads)
+        watchdog = self._make_watchdog(engine, facts, admission, keeper)
         keeper.start(loop, every_s=settings.publish_s)
         watchdog.start()
-        throughput = Throughput(find_devices(os.environ))
+        throughput = Throughput(self._gpus)
         self._phases.end("consumer")
         self._tell_phases(Event.WORKER_READY)
         self._presence.ready(
@@ -249,9 +247,7 @@ class WorkerProcess:
             tracing=self._tracing,
         )
 
-    def _make_watchdog(
-        self, engine: Engine, facts: EngineFacts, admission: Admission, keeper: Keeper, *, threads: int
-    ) -> Watchdog:
+    def _make_watchdog(self, engine: Engine, facts: EngineFacts, admission: Admission, keeper: Keeper) -> Watchdog:
         return Watchdog(
             engine=engine,
             loop=self._loop,
@@ -262,7 +258,7 @@ class WorkerProcess:
             client=self._client,
             queues=queues_of(facts),
             limits=Limits(self._settings.hang_s, self._settings.give_up_after_s),
-            threads=threads,
+            threads=threads_for(admission.target),
         )
 
     def _plan_end(self, admission: Admission, keeper: Keeper) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import redis
 from celery.worker import state as celery_state
 
-from common.broker import PRIORITIES
+from common.broker import PRIORITY_STEPS, hint_list
 from common.errors import EngineDeadError
 from common.log import Event, get_logger
 from worker.admission import Admission
@@ -37,8 +37,6 @@ STARVED_S = 60.0
 """A worker with free places that gets nothing from a queue that is never empty does not consume any more."""
 OVERDUE_S = 4.0
 """How long after its end a drain may still take to hand back hints."""
-PRIORITY_SEPARATOR = "\x06\x16"
-"""kombu's, between a queue's name and its priority; priority 0 has the bare name."""
 
 log = get_logger(__name__)
 
@@ -76,11 +74,7 @@ class Watchdog:
         self._ending = ending
         self._outage = outage
         self._client = client
-        self._lists = [
-            name + (f"{PRIORITY_SEPARATOR}{step}" if step else "")
-            for name in queues
-            for step in (0, *PRIORITIES.values())
-        ]
+        self._lists = [hint_list(queue, priority) for queue in queues for priority in PRIORITY_STEPS]
         self._limits = limits
         self._threads = threads
         self._beats = 0

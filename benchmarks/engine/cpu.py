@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 
 import psutil
 
+from benchmarks.sampling import cpu_s_of
+
 CORE, FRONT, SUPERVISOR, COLLECTOR, SERVER = "engine core", "front", "supervisor", "collector", "server"
 
 
@@ -13,9 +15,9 @@ def cpu_s(heads: Mapping[int, str]) -> dict[str, float]:
     used: defaultdict[str, float] = defaultdict(float)
     for pid, role in heads.items():
         head = psutil.Process(pid)
-        used[role] += _used_s(head)
+        used[role] += cpu_s_of(head)
         for child in head.children(recursive=True):
-            used[_role_of(child)] += _used_s(child)
+            used[_role_of(child)] += cpu_s_of(child)
     return dict(used)
 
 
@@ -31,8 +33,3 @@ def beside(cpu: Mapping[str, float], roles: Iterable[str] = (SUPERVISOR, COLLECT
 
 def _role_of(process: psutil.Process) -> str:
     return CORE if process.name().startswith("VLLM") else FRONT
-
-
-def _used_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)

@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 
 from benchmarks.report import cpus
+from benchmarks.sampling import cpu_s_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,6 @@ class CpuMeter:
                 try:
                     head = psutil.Process(pid)
                     for process in (head, *head.children()):
-                        times = process.cpu_times()
-                        yield role, process.pid, times.user + times.system
+                        yield role, process.pid, cpu_s_of(process)
                 except psutil.NoSuchProcess:
                     continue
