@@ -36,7 +36,6 @@ class Event(StrEnum):
     ENGINE_DIED = "engine_died"
     ENGINE_HUNG = "engine_hung"
     TARGET_SET = "target_set"
-    DTYPE_SET = "dtype_set"
     HINT_DROPPED = "hint_dropped"
     HOLD_CLAIMED = "hold_claimed"
     HOLD_LOST = "hold_lost"

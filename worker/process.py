@@ -142,6 +142,7 @@ class WorkerProcess:
             Event.MODEL_LOADED,
             models=facts.served_models,
             engine=facts.name,
+            dtype=facts.dtype,
             concurrency=facts.concurrency,
             kv_cache_tokens=facts.kv_cache_tokens,
             elapsed_s=round(time.monotonic() - started, 1),

@@ -6,12 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.waiting import wait_until
 from worker.engines.base import Answer
+from worker.engines.cpu_dtype import read_cpuinfo, widen
 from worker.engines.vllm_env import engine_environment
 
 _MODULE = "vllm.entrypoints.openai.api_server"
@@ -56,6 +58,9 @@ def openai_server(model: Path, *flags: str, log: Path) -> Iterator[OpenAiServer]
         chosen.bind(("127.0.0.1", 0))
         port = chosen.getsockname()[1]
     command = [sys.executable, "-m", _MODULE, "--model", str(model), "--host", "127.0.0.1", "--port", str(port), *flags]
+    ours = Namespace(dtype="auto", model=str(model))
+    if widen(ours, cpuinfo=read_cpuinfo()):
+        command += ["--dtype", ours.dtype]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     environment.update(engine_environment(environment, accelerator=False, cores=1, workers=1))
     with log.open("wb") as output:

@@ -26,9 +26,6 @@ from tests.servers import Server
 
 ON_REAL_ENGINE = {f"A{number:02}" for number in range(1, 17)}
 TOOL_FLAGS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
-NO_BFLOAT16 = "bf16" not in Path("/proc/cpuinfo").read_text()
-"""Such a CPU computes it by way of 32-bit numbers, four times as slow as in those."""
-DTYPE = ("--dtype", "float32") if NO_BFLOAT16 else ()
 CASES = [case for case in read_cases() if case.name in ON_REAL_ENGINE]
 
 pytestmark = [pytest.mark.case, pytest.mark.engine]
@@ -39,7 +36,7 @@ def warm(valkey_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A server with one warm worker on the real engine; at the end it is the same one, with the same engine."""
     valkey_server.client().flushall(asynchronous=False)
     log = tmp_path_factory.mktemp("worker") / "worker.log"
-    arguments = ("--model", SMALL_MODEL, "--served-model-name", "test-model", *VLLM_FLAGS, *TOOL_FLAGS, *DTYPE)
+    arguments = ("--model", SMALL_MODEL, "--served-model-name", "test-model", *VLLM_FLAGS, *TOOL_FLAGS)
     with started_worker(valkey_server, *arguments, log=log) as supervisor:
         before = (live_workers(valkey_server), engine_cores(supervisor.pid))
         yield valkey_server

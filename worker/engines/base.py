@@ -29,6 +29,8 @@ class EngineFacts:
     """The model's revision (commit hash or content hash): `meta.model_revision`."""
     concurrency: int
     """Requests the engine really runs at once: `max_num_seqs`, or what its KV cache holds."""
+    dtype: str | None = None
+    """The type of numbers it computes in."""
     max_model_len_tokens: int | None = None
     kv_cache_tokens: int | None = None
     start_phases_s: dict[str, float] = field(default_factory=dict)

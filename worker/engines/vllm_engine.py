@@ -21,10 +21,9 @@ from typing import Any
 import psutil
 from prometheus_client import REGISTRY
 
-from common.log import Event, get_logger
 from worker.engines.asgi_call import call
 from worker.engines.base import Answer, EngineFacts
-from worker.engines.cpu_dtype import WIDE, read_cpuinfo, widen
+from worker.engines.cpu_dtype import read_cpuinfo, widen
 from worker.engines.hub_reach import revision_of, settle_offline
 from worker.engines.model_check import check_model, served_name
 from worker.engines.model_digest import model_digest, model_revision
@@ -38,8 +37,6 @@ from worker.engines.vllm_arguments import (
     set_cpu_defaults,
 )
 from worker.engines.vllm_child import FAILURE_FILE_VARIABLE, WORKER_PID_VARIABLE
-
-log = get_logger(__name__)
 
 _ARGUMENT_MODULES = (
     "vllm.entrypoints.launchers.cli_args",
@@ -190,8 +187,7 @@ class VllmEngine:
         if current_platform.is_cpu():
             memory_bytes = psutil.virtual_memory().total
             set_cpu_defaults(arguments, memory_bytes=memory_bytes)
-            if widen(arguments, cpuinfo=read_cpuinfo()):
-                log.info(Event.DTYPE_SET, dtype=WIDE, reason="this CPU has no instructions for bfloat16")
+            widen(arguments, cpuinfo=read_cpuinfo())
             if not self._has_flag(_OTHER_SIZE_FLAGS):
                 left_bytes = max(0, memory_bytes - (arguments.kv_cache_memory_bytes or 0))
                 check_model(self._model, environment=os.environ, memory_bytes=left_bytes)
@@ -231,6 +227,7 @@ class VllmEngine:
             ),
             revision=revision,
             concurrency=max(1, min(self._engine.vllm_config.scheduler_config.max_num_seqs, blocks or 1 << 30)),
+            dtype=str(model.dtype).removeprefix("torch."),
             max_model_len_tokens=model.max_model_len,
             kv_cache_tokens=blocks * cache.block_size if blocks else None,
             start_phases_s=start_phases_s,
