@@ -27,7 +27,7 @@ def log(valkey_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """What a node of two such workers says."""
     valkey_server.client().flushall()
     log = tmp_path_factory.mktemp("small-cache") / "workers.log"
-    flags = ("--kv-cache-memory-bytes", CACHE_BYTES, "--max-num-seqs", 16)
+    flags = ("--kv-cache-memory-bytes", CACHE_BYTES, "--max-num-seqs", 16, "--dtype", "bfloat16")
     model = ("--model", tiny_model(), "--served-model-name", MODEL, "--workers", 2)
     with started_worker(valkey_server, *model, "--", *flags, log=log):
         yield log

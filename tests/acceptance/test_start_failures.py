@@ -96,7 +96,7 @@ def test_starts_that_can_never_succeed_and_one_without_network(tmp_path: Path) -
     home = cached(tmp_path / "home")
     absent = Start(tmp_path / "absent", "--model", tmp_path / "nowhere")
     shard = Start(tmp_path / "shard", "--model", without_a_shard(tmp_path / "torn"))
-    little = Start(tmp_path / "little", "--model", tiny_model(), "--", "--kv-cache-memory-bytes", "100K")
+    little = Start(tmp_path / "little", "--model", tiny_model(), "--", "--kv-cache-memory-bytes", "200K")
     offline = Start(
         tmp_path / "offline",
         *("--model", "our/tiny", "--", *TINY_FLAGS),
