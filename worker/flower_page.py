@@ -1,8 +1,7 @@
 """Flower on the fleet, by one command: micro-batches as they pass the workers, beside a line's way.
 
 A row is one hint, shown as `job=... mb=17 n=32`, its result as `results=32 errors=0 tokens=512`: no prompt and no
-answer ever reaches it. While Flower runs, workers send events, which costs about a quarter of their message rate; when
-it ends, they fall silent by themselves.
+answer ever reaches it. While Flower runs, workers send events; when it ends, they fall silent by themselves.
 """
 
 import importlib.util

@@ -19,8 +19,8 @@ from worker.engines.vllm_env import engine_environment
 MODEL = "small"
 PREFIXES, PREFIX_WORDS, ANSWER_TOKENS = 20, 400, 8
 PLACES = 8
-CACHES = {"small": "128M", "large": "1G"}
-"""A prefix takes five blocks of 128 tokens, about 15 MB: eight requests of eight prefixes fill the small one."""
+CACHES = {"small": "256M", "large": "2G"}
+"""A prefix takes five blocks of 128 tokens, about 30 MB in float32: eight of them fill the small one."""
 ORDERS: tuple[Order, ...] = ("input", "prefix")
 ONE_ENGINE_S = 3_600
 
@@ -56,7 +56,7 @@ def measure_prefixes(folder: Path, *, cache: str, rows: int, repeats: int, worke
 
 def _flags(cache: str) -> list[str]:
     sizes = ["--max-model-len", "2048", "--kv-cache-memory-bytes", CACHES[cache], "--max-num-seqs", str(PLACES)]
-    return [*sizes, "--enforce-eager", "--enable-prompt-tokens-details"]
+    return [*sizes, "--dtype", "float32", "--enforce-eager", "--enable-prompt-tokens-details"]
 
 
 def _run_alone(model: Path, source: Path, cache: str) -> dict[str, float]:
