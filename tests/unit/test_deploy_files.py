@@ -2,7 +2,6 @@
 
 import configparser
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from common.settings import Settings
 from producer.cli import app as producer_app
 from tests.compose_file import read_compose
 from tests.processes import ROOT
+from tests.systemd_units import UNITS, command_of, read_unit, variables_of
 from worker.cli import app as worker_app
 
 DEPLOY = ROOT / "examples" / "deploy"
@@ -29,7 +29,6 @@ SUPERVISOR_MARGIN_S = 10
 """The supervisor ends the group so long after the drain timeout."""
 KUBERNETES = ("1.30", "1.37")
 SCRIPTS = sorted([*DEPLOY.glob("slurm/*.sbatch"), DEPLOY / "make-secrets"])
-UNITS = sorted(DEPLOY.glob("systemd/*.service"))
 SCALED_OBJECT = {
     "type": "object",
     "additionalProperties": False,
@@ -148,28 +147,11 @@ def test_pods_are_no_root_and_keep_secrets_to_themselves() -> None:
         assert secret["defaultMode"] & 0o007 == 0, "our commands refuse what everybody may read"
 
 
-def read_unit(path: Path) -> dict[str, list[str]]:
-    """The settings of a unit, each with its values in order."""
-    settings: dict[str, list[str]] = {}
-    for name, text in re.findall(r"^(\w+)=(.*)$", path.read_text(), re.M):
-        settings.setdefault(name, []).append(text)
-    return settings
-
-
-def variables_of(unit: dict[str, list[str]]) -> dict[str, str]:
-    """What a unit sets, and what its file of variables adds."""
-    words = [word for line in unit["Environment"] for word in shlex.split(line)]
-    (file,) = unit["EnvironmentFile"]
-    lines = (DEPLOY / "systemd" / Path(file).name).read_text().splitlines()
-    return dict(word.split("=", 1) for word in [*words, *(line for line in lines if line and line[0] != "#")])
-
-
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
 def test_units_run_our_commands(path: Path) -> None:
     unit = read_unit(path)
     variables = variables_of(unit)
-    (command,) = unit["ExecStart"]
-    check_command([re.sub(r"\$\{(\w+)\}", lambda found: variables[found[1]], word) for word in shlex.split(command)])
+    check_command(command_of(unit))
     check_knobs({name: text for name, text in variables.items() if "%d" not in text})
     assert unit["Restart"] == ["on-failure"]
     assert unit["RestartPreventExitStatus"] == ["2"], "what is refused stays refused"
