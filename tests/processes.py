@@ -20,6 +20,8 @@ ROOT = Path(__file__).parent.parent
 SMALL_MODEL = ROOT / "models" / "smollm2"
 SHOWN_CHARACTERS = 4_000
 VLLM_FLAGS = ("--", "--max-model-len", "2048", "--enforce-eager", "--kv-cache-memory-bytes", "512M")
+READY_S = 240.0
+"""A real engine on a busy machine; a quiet one takes 20."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -85,7 +87,7 @@ def started_worker(server: Server, *arguments: object, log: Path, **more: str) -
     with started(worker_command("start", "--redis-url", server.url, *arguments), log=log, **more) as process:
         wait_until(
             lambda: process.poll() is not None or set(live_workers(server)) - before,
-            timeout_s=120,
+            timeout_s=READY_S,
             description=f"a worker is ready; its log: {log}",
         )
         assert process.poll() is None, log.read_text()[-3000:]

@@ -1,6 +1,7 @@
 """One job in one order of work, as a user runs it, and what its results tell of it."""
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -42,7 +43,14 @@ def run_job(server: Server, folder: Path, source: Path, *, order: Order, name: s
         results = [orjson.loads(line) for line in file]
     ended_at = [datetime.fromisoformat(result["meta"]["finished_at"]).timestamp() for result in results]
     usages = [result["response"]["body"]["usage"] for result in results]
-    return Ran(json.loads(ended.stdout)["elapsed_s"], most_waiting(ended_at), hit_share(usages))
+    ran = Ran(json.loads(ended.stdout)["elapsed_s"], most_waiting(ended_at), hit_share(usages))
+    say(name, ran.to_json())
+    return ran
+
+
+def say(name: str, figures: dict[str, float]) -> None:
+    """A run that is done, on stderr: what was measured is not lost with what comes after it."""
+    print(f"{name}: {figures}", file=sys.stderr, flush=True)
 
 
 def turns(orders: Sequence[Order], *, repeats: int) -> list[tuple[int, Order]]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.ordering.job import Ran, run_job, turns
+from benchmarks.ordering.job import Ran, run_job, say, turns
 from benchmarks.report import cpus
 from benchmarks.rows import write_prefixes
 from common.settings import Order
@@ -39,6 +39,7 @@ def measure_prefixes(folder: Path, *, cache: str, rows: int, repeats: int, worke
     source = folder / f"prefixes-{cache}.jsonl"
     write_prefixes(source, rows, model=MODEL, prefixes=PREFIXES, prefix_words=words, tokens=ANSWER_TOKENS)
     alone = _run_alone(model, source, cache)
+    say(f"{cache}, one engine", alone)
     fleet: dict[Order, list[Ran]] = {order: [] for order in ORDERS}
     with ExitStack() as open_:
         server = Server(VALKEY, folder / f"valkey-{cache}").start()
