@@ -107,6 +107,7 @@ def test_redis_that_goes_away_and_comes_back_empty(place: Place) -> None:
     with started_worker(place.server, *SLOW, log=place.folder / "worker.log"):
         place.enqueue()
         with place.collecting() as collector, place.waiting(*place.elsewhere, name="wait") as waiter:
+            waiter.await_said("waiting for job")
             await_durable(place.jobs, 4)
             place.server.kill()
             waiter.await_said("Redis does not answer")
