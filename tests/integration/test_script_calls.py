@@ -16,6 +16,8 @@ SCRIPTS = [
     *("own", "ask", "offer", "claim", "renew", "arm", "publish"),
     *("release", "expire", "mark", "close", "look", "note"),
 ]
+MOST_RUNS = 60
+"""Of 100 cycles, until one run had a core to itself."""
 
 
 @pytest.fixture
@@ -136,22 +138,20 @@ def test_a_cycle_costs_the_server_little(any_redis: redis.Redis) -> None:
     """Claim and publish of 32 requests stay below 0.1 ms in the best of some runs (others use these cores too)."""
     claims = Claims(any_redis)
     own(claims, epoch=5)
-    costs_us: list[float] = []
 
-    def cycle(mbs: range) -> None:
-        for mb in mbs:
+    def run(first: int) -> float:
+        """Microseconds of the server for a micro-batch, over 100 of them from `first` on."""
+        claims.offer(JOB, [Offer(mb, 32, 0, b"z" * 100, 1, "normal") for mb in range(first, first + 100)], epoch=5)
+        any_redis.config_resetstat()
+        for mb in range(first, first + 100):
             token = secrets.token_hex(16)
             claims.claim(JOB, mb, token=token, worker="w-0", model="m", digest="d")
             claims.publish(JOB, [Publication(mb, token, (1 << 32) - 1, b"r" * 100)])
-
-    for start in range(0, 6_060, 101):
-        claims.offer(JOB, [Offer(mb, 32, 0, b"z" * 100, 1, "normal") for mb in range(start, start + 101)], epoch=5)
-        cycle(range(start + 100, start + 101))  # loads what the server has not seen
-        any_redis.config_resetstat()
-        cycle(range(start, start + 100))
         facts = any_redis.info("commandstats")["cmdstat_evalsha"]
-        assert facts["calls"] == 200
-        costs_us.append(facts["usec"] / 100)
-        if costs_us[-1] < 100:
-            return
-    pytest.fail(f"microseconds of each run: {costs_us}")
+        assert first == 0 or facts["calls"] == 200
+        return float(facts["usec"]) / 100
+
+    costs_us = [run(0)]  # loads the scripts
+    while len(costs_us) < MOST_RUNS and min(costs_us) >= 100:
+        costs_us.append(run(100 * len(costs_us)))
+    assert min(costs_us) < 100, costs_us
