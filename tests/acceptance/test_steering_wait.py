@@ -104,10 +104,11 @@ def test_it_ends_as_the_job_does_wherever_it_waits_and_whatever_is_killed(place:
 
 
 def test_redis_that_goes_away_and_comes_back_empty(place: Place) -> None:
-    with started_worker(place.server, *SLOW, log=place.folder / "worker.log"):
-        place.enqueue()
-        with place.collecting() as collector, place.waiting(*place.elsewhere, name="wait") as waiter:
-            waiter.await_said("waiting for job")
+    """It waits before there is a worker: a job that is short would be over before Redis is taken away."""
+    place.enqueue()
+    with place.waiting(*place.elsewhere, name="wait") as waiter:
+        waiter.await_said("waiting for job")
+        with started_worker(place.server, *SLOW, log=place.folder / "worker.log"), place.collecting() as collector:
             await_durable(place.jobs, 4)
             place.server.kill()
             waiter.await_said("Redis does not answer")
