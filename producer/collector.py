@@ -26,6 +26,7 @@ from producer.janitor import Janitor
 from producer.job import FencedError, Job
 from producer.job_directory import JobDirectory
 from producer.journal import Journal
+from producer.linger import Linger
 from producer.lookout import Lookout
 from producer.notice import Notice, withdraw
 from producer.outcome import Outcome, ended, exit_code_of
@@ -38,7 +39,6 @@ from producer.surroundings import Surroundings
 
 WAITING_LOOK_S = 0.25
 """While something is waited for, looks are this close: work begins as soon as a worker is there."""
-SHORTEST_PAUSE_S = 0.002
 
 log = get_logger(__name__)
 
@@ -114,6 +114,7 @@ class Collector:
         self._receiver = Receiver(self._job, self._output)
         self._janitor = Janitor(self._job, self._receiver)
         self._pacing = Pacing(self._job)
+        self._linger = Linger(self._settings.linger_s)
         self._helm = Helm(self._directory, journal=self._journal, client=self._client)
         self._endurance = open_.enter_context(Endurance(self._directory, settings=self._settings, sufferer=self))
         self._around = Surroundings(self._job)
@@ -166,9 +167,15 @@ class Collector:
             self._patience.progress(now_s=now_s)
         self._figures.tell(now_s=now_s)
         if moved < STEP_ROWS:  # gather results for a while: one commit for many entries
-            linger_s = TURN_S if self._is_at_rest or self._feeder.is_idle else self._settings.linger_s
-            time.sleep(min(TURN_S, max(SHORTEST_PAUSE_S, linger_s - (now_s - began_s))))
+            time.sleep(self._pause_s(moved + received, took_s=now_s - began_s))
         return moved
+
+    def _pause_s(self, moved: int, *, took_s: float) -> float:
+        if self._is_at_rest or self._feeder.is_idle:
+            return TURN_S
+        window = self._job.window
+        has_time = self._state == "open" and not window.solos and (self._feeder.done or window.has_unclaimed)
+        return self._linger.pause_s(moved, took_s=took_s, has_time=has_time)
 
     def _work(self) -> int:
         """Feed, or cancel the rest, or nothing; returns how many lines that moved."""

@@ -114,6 +114,11 @@ class Window:
         """Payloads in Redis and results expected there."""
         return self.payload_bytes + int(self.requests * self.result_bytes)
 
+    @property
+    def has_unclaimed(self) -> bool:
+        """Whether a worker could take more, as far as is known."""
+        return any(not batch.claimed for batch in reversed(self.open.values()))
+
     def add(self, row: MicroBatchRow, *, got: int = 0) -> OpenMicroBatch:
         """Take in a micro-batch that the journal has noted."""
         batch = OpenMicroBatch(row, got, row.deliveries, row.repairs)

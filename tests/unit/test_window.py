@@ -68,6 +68,16 @@ def test_the_oldest_hint_is_the_first_that_nobody_has_come_to() -> None:
     assert window.oldest_hint_s(now_s=9.0) == 0.0
 
 
+def test_work_is_left_for_a_worker_until_all_is_claimed() -> None:
+    window = Window()
+    batches = [window.add(row(mb, (mb,))) for mb in range(3)]
+    assert window.has_unclaimed
+    for batch in batches:
+        assert window.has_unclaimed
+        window.note_claim(batch)
+    assert not window.has_unclaimed
+
+
 @pytest.mark.parametrize(
     ("capacity", "live_jobs", "cap", "expected"),
     [
