@@ -16,8 +16,8 @@ from pyte.screens import Char
 
 from tests.processes import environment
 
-QUIET_S = 0.3
-"""What is written at once comes in pieces, but not so far apart."""
+QUIET_S = 0.1
+"""What is written at once comes in pieces, but not so far apart; a page that lives is written anew every 0.25 s."""
 
 
 class Terminal:
