@@ -6,7 +6,7 @@ workers have other work to take, nothing waits for the next turn, so it may come
 
 FEW = 32
 """A turn that moves fewer lines was hardly worth it."""
-GROWTH = 1.1
+GROWTH = 1.05
 MOST = 3.0
 """At most so many times the setting: a result is certain within a tenth of a second by default."""
 SHORTEST_S, LONGEST_S = 0.002, 0.1

@@ -11,7 +11,7 @@ def pauses(linger: Linger, *moved: int, has_time: bool = True) -> list[float]:
 
 
 def test_turns_that_find_little_come_less_often_up_to_a_limit() -> None:
-    found = pauses(Linger(LEAST_S), *(n % FEW for n in range(40)))
+    found = pauses(Linger(LEAST_S), *(n % FEW for n in range(60)))
     assert found[0] < 1.2 * LEAST_S, "a short job is not to feel it"
     assert found == sorted(found)
     assert found[-1] == MOST * LEAST_S
@@ -19,13 +19,13 @@ def test_turns_that_find_little_come_less_often_up_to_a_limit() -> None:
 
 def test_much_at_once_is_followed_closely_again() -> None:
     linger = Linger(LEAST_S)
-    pauses(linger, *[0] * 40)
+    pauses(linger, *[0] * 60)
     assert pauses(linger, FEW, FEW, 0)[:2] == [LEAST_S, LEAST_S]
 
 
 def test_where_a_worker_waits_every_turn_comes_soon() -> None:
     linger = Linger(LEAST_S)
-    pauses(linger, *[0] * 40)
+    pauses(linger, *[0] * 60)
     assert set(pauses(linger, 0, 1, 2, has_time=False)) == {LEAST_S}
 
 
