@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     publish_s: float = Field(1.0, gt=0, description="Finished results are published this often: what a kill costs.")
     presence_s: float = Field(5.0, gt=0, description="A worker's heartbeat; its key lives 20 s.")
     hang_s: float = Field(60.0, gt=0, description="No engine step with work in flight for so long: the engine is dead.")
-    linger_s: float = Field(0.03, ge=0, description="The receiver gathers results this long; thrice it for few.")
+    linger_s: float = Field(0.03, ge=0, description="Results are gathered this long, thrice where few come.")
 
     max_line_bytes: int = Field(16 * MIB, ge=1024, description="Longest input line.")
     visibility_timeout_s: int = Field(6 * 3600, ge=1, description="Celery's; nothing rests on it, hints may repeat.")
