@@ -17,7 +17,9 @@ from pyte.screens import Char
 from tests.processes import environment
 
 QUIET_S = 0.1
-"""What is written at once comes in pieces, but not so far apart; a page that lives is written anew every 0.25 s."""
+"""What is written at once comes in pieces, but not so far apart."""
+SETTLED_S = 1.0
+"""A page that lives is written anew every 0.25 s and may never be quiet for so long."""
 
 
 class Terminal:
@@ -37,7 +39,8 @@ class Terminal:
         while text not in self.text:
             assert time.monotonic() < until_s, f"{text!r} is not on the screen:\n{self.text}"
             assert self._read(0.1) or self.process.poll() is None, f"ended before {text!r} was shown:\n{self.text}"
-        while self._read(QUIET_S):
+        until_s = time.monotonic() + SETTLED_S
+        while self._read(QUIET_S) and time.monotonic() < until_s:
             pass
         return self.text
 

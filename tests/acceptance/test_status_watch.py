@@ -65,9 +65,9 @@ def test_a_screen_of_80_columns_shows_how_a_job_gets_on(jobs: Jobs, rows: Path, 
     with jobs.running(name, rows, "--deadline", (datetime.now(UTC) + timedelta(hours=9)).isoformat()):
         wait_until(lambda: jobs.done(name) > 100, timeout_s=60, description="it is under way")
         with terminal(status(jobs, name, "--watch", "--gpu-hourly-cost", "2.5", elsewhere=elsewhere)) as screen:
-            shown = screen.read_until("margin 8 h", timeout_s=60)
+            screen.read_until("margin 8 h", timeout_s=60)
             os.killpg(screen.process.pid, signal.SIGINT)
-            screen.read_to_end()
+            shown = screen.read_to_end()
             assert screen.process.returncode == 0
     for word in ("results/s", "tokens/s", "left", "of them not fed", "engines:", "failures", "at 2.50 an hour"):
         assert word in shown
