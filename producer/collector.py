@@ -18,7 +18,7 @@ from producer import ownership
 from producer.cancelling import Cancelling
 from producer.counts import Counts
 from producer.disk import DiskError
-from producer.endurance import LONGEST_PAUSE_S, TURN_S, Endurance
+from producer.endurance import LONGEST_PAUSE_S, Endurance
 from producer.feeder import STEP_ROWS, Feeder
 from producer.figures import Figures
 from producer.helm import Helm
@@ -26,7 +26,7 @@ from producer.janitor import Janitor
 from producer.job import FencedError, Job
 from producer.job_directory import JobDirectory
 from producer.journal import Journal
-from producer.linger import Linger
+from producer.linger import LONGEST_S, Linger
 from producer.lookout import Lookout
 from producer.notice import Notice, withdraw
 from producer.outcome import Outcome, ended, exit_code_of
@@ -172,9 +172,8 @@ class Collector:
 
     def _pause_s(self, moved: int, *, took_s: float) -> float:
         if self._is_at_rest or self._feeder.is_idle:
-            return TURN_S
-        window = self._job.window
-        has_time = self._state == "open" and not window.solos and (self._feeder.done or window.has_unclaimed)
+            return LONGEST_S
+        has_time = self._state == "open" and self._pacing.has_enough(all_fed=self._feeder.done)
         return self._linger.pause_s(moved, took_s=took_s, has_time=has_time)
 
     def _work(self) -> int:

@@ -21,6 +21,8 @@ class HintBound:
 
     def __init__(self, *, now_s: float) -> None:
         self._grown = 0.0
+        self.has_grown = False
+        """Whether the fleet takes all that it runs at once between two turns."""
         self._changed_s = now_s
         self._dry = 0
         self._withheld = False
@@ -38,6 +40,7 @@ class HintBound:
             self._grown /= STEP
             self._changed_s = now_s
         self._grown = min(self._grown, most)
+        self.has_grown = self._grown > least
         return max(0, min(most, max(least, int(self._grown))) - unclaimed)
 
     def note(self, unclaimed: int, *, hinted: bool, left: bool, now_s: float) -> None:

@@ -25,6 +25,11 @@ class Pacing:
         self._bounds: dict[str, HintBound] = {}
         """By model."""
 
+    def has_enough(self, *, all_fed: bool) -> bool:
+        """Whether workers have work until a later turn: it is left, they are not too fast, and no suspect waits."""
+        window, is_fast = self._job.window, any(bound.has_grown for bound in self._bounds.values())
+        return not (is_fast or window.solos) and (all_fed or window.has_unclaimed)
+
     def let_travel(self, *, most: int, now_s: float) -> None:
         """Hint what may travel now, at most `most` requests of a model. Raises `redis.RedisError`."""
         urgent: list[OpenMicroBatch] = []

@@ -110,5 +110,5 @@ def certify_abandoned(client: redis.Redis, *, roster: Roster) -> None:
         certify(client, entry.incarnation, cause)
         with suppress(OSError):  # certified again by the next supervisor, which does no harm
             roster.settle(entry)
-        if cause is not Cause.LEFT:  # its supervisor has said how it left
+        if orphans or cause is not Cause.LEFT:  # else its supervisor has said how it left
             log.warning(Event.WORKER_DIED, worker=entry.incarnation, cause=cause.value, orphans=len(orphans))

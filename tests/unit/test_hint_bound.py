@@ -34,6 +34,19 @@ def test_a_fleet_that_takes_all_turn_after_turn_gets_more_up_to_the_window() -> 
     assert drain(HintBound(now_s=0.0), turns=DRY_TURNS + 30) == MOST
 
 
+def test_a_fleet_is_known_to_be_fast_until_its_bound_has_gone_back() -> None:
+    bound = HintBound(now_s=0.0)
+    drain(bound, turns=DRY_TURNS)
+    assert not bound.has_grown
+    drain(bound, turns=DRY_TURNS + 1)
+    assert bound.has_grown
+    now_s = (2 * DRY_TURNS + 1) * TURN_S
+    for _ in range(20):
+        now_s += SHRINK_S
+        bound.room(FLEET, least=FLEET, most=MOST, now_s=now_s)
+    assert not bound.has_grown
+
+
 def test_the_end_of_a_job_is_no_reason_to_grow() -> None:
     bound = HintBound(now_s=0.0)
     for turn in range(10):

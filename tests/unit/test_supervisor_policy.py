@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rosters import add_elsewhere
 from tests.waiting import wait_until
 from worker.certificates import Cause, ExitStatus, cause_of
 from worker.oom import RECENT_S, OomWatch, find_oom_file
@@ -171,9 +172,7 @@ def test_the_roster_remembers_only_those_whose_supervisor_is_gone_too(tmp_path: 
     assert roster.abandoned() == [], "its supervisor, this process, will certify it"
     worker.wait()
 
-    adder = "from worker.roster import Roster; import pathlib, sys;"
-    adder += "Roster(redis_url='redis://here', folder=pathlib.Path(sys.argv[1])).add(sys.argv[2], int(sys.argv[3]))"
-    subprocess.run([sys.executable, "-c", adder, str(tmp_path), "host-1-11111111", str(worker.pid)], check=True)
+    add_elsewhere(tmp_path, "host-1-11111111", worker.pid)
     (entry,) = roster.abandoned()
     assert entry.cause is None
     roster.conclude(entry.incarnation, Cause.LEFT)
