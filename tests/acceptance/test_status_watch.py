@@ -90,6 +90,12 @@ def test_without_a_terminal_it_is_a_line_and_ends_with_the_job(jobs: Jobs, tmp_p
 
 
 def test_a_program_gets_tokens_gpu_seconds_tags_and_cost_of_all_jobs(jobs: Jobs, tmp_path: Path, rows: Path) -> None:
+    jobs.run("warm", write_rows(tmp_path / "warm.jsonl", [10] * 4 * SHORT))
+    wait_until(
+        lambda: all(worker["busy_s"] > 0 for worker in ask(jobs)["workers"]),
+        timeout_s=60,
+        description="a heartbeat of each says that it has worked",
+    )
     jobs.run("cheap", write_rows(tmp_path / "cheap.jsonl", [10] * SHORT), "--tag", "team=search")
     with jobs.running("dear", rows, "--tag", "team=ads"):
         wait_until(lambda: jobs.done("dear") > 200, timeout_s=60, description="it is under way")
